@@ -1,0 +1,3 @@
+//! Barriers across regions: the command line, the services, the demo.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The Rust client of Muster: several addresses, safe repeats, verdicts as types.

@@ -1,0 +1,1 @@
+//! Three agents and a coordinator in one process, on embedded adapters.

@@ -1,0 +1,1 @@
+//! The global coordinator: aggregates the regions and decides once.

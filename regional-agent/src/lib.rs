@@ -1,0 +1,1 @@
+//! The agent of a region: drives the region machine over a replicated log.

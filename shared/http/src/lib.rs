@@ -1,0 +1,1 @@
+//! The HTTP server both services share: accept loop, problem documents, guards, shutdown.

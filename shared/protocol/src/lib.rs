@@ -1,0 +1,1 @@
+//! Muster's pure state machines and their vocabulary: no clock, no I/O, no randomness.

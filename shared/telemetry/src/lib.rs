@@ -1,0 +1,1 @@
+//! Logs, traces, and every metric name in one file.

@@ -1,0 +1,1 @@
+//! What crosses a process border: HTTP bodies, Kafka records, log entries, each with a version.

@@ -1,0 +1,1 @@
+//! Scenarios over one Cluster interface: in one process and on real services.

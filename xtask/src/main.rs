@@ -1,0 +1,3 @@
+//! Repository rules as a program: dependency directions.
+
+fn main() {}
