@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{
-    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, WithExportConfig,
-};
+use opentelemetry_otlp::{OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, OTEL_BSP_SCHEDULE_DELAY, Sampler, SdkTracer,
-    SdkTracerProvider, SpanData, SpanExporter,
+    BatchConfigBuilder, BatchSpanProcessor, OTEL_BSP_SCHEDULE_DELAY, Sampler, SdkTracer, SdkTracerProvider, SpanData,
+    SpanExporter,
 };
 
 use crate::{Error, Options, metrics};
@@ -54,12 +52,10 @@ impl Guard {
             return;
         };
         let (done, closed) = mpsc::channel();
-        let spawned = thread::Builder::new()
-            .name("traces-shutdown".to_owned())
-            .spawn(move || {
-                // The limit within is the same: whoever waits has given up by then.
-                let _ = done.send(provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
-            });
+        let spawned = thread::Builder::new().name("traces-shutdown".to_owned()).spawn(move || {
+            // The limit within is the same: whoever waits has given up by then.
+            let _ = done.send(provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
+        });
         let result = spawned.map(|_| closed.recv_timeout(SHUTDOWN_TIMEOUT));
         if !matches!(result, Ok(Ok(Ok(())))) {
             tracing::warn!("the last spans were not all sent");
@@ -75,9 +71,7 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard")
-            .field("exports_traces", &self.exports_traces())
-            .finish()
+        f.debug_struct("Guard").field("exports_traces", &self.exports_traces()).finish()
     }
 }
 
@@ -93,12 +87,7 @@ pub(crate) fn start(options: &Options) -> Result<(Option<SdkTracer>, Guard), Err
     let exporter = builder.build().map_err(Error::Exporter)?;
     let provider = provider(options, exporter);
     let tracer = provider.tracer("muster");
-    Ok((
-        Some(tracer),
-        Guard {
-            provider: Some(provider),
-        },
-    ))
+    Ok((Some(tracer), Guard { provider: Some(provider) }))
 }
 
 fn is_configured(options: &Options) -> Result<bool, Error> {
@@ -120,23 +109,14 @@ fn provider<E: SpanExporter + 'static>(options: &Options, exporter: E) -> SdkTra
     if std::env::var_os(OTEL_BSP_SCHEDULE_DELAY).is_none() {
         batch = batch.with_scheduled_delay(SCHEDULE_DELAY);
     }
-    let processor = BatchSpanProcessor::builder(Reporting::new(exporter))
-        .with_batch_config(batch.build())
-        .build();
+    let processor = BatchSpanProcessor::builder(Reporting::new(exporter)).with_batch_config(batch.build()).build();
     let resource = Resource::builder()
         .with_service_name(options.service_name.clone())
-        .with_attribute(KeyValue::new(
-            "service.instance.id",
-            options.service_instance.clone(),
-        ))
+        .with_attribute(KeyValue::new("service.instance.id", options.service_instance.clone()))
         .build();
-    let builder = SdkTracerProvider::builder()
-        .with_resource(resource)
-        .with_span_processor(processor);
+    let builder = SdkTracerProvider::builder().with_resource(resource).with_span_processor(processor);
     match options.sample_ratio {
-        Some(ratio) => builder.with_sampler(Sampler::ParentBased(Box::new(
-            Sampler::TraceIdRatioBased(ratio),
-        ))),
+        Some(ratio) => builder.with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)))),
         None => builder,
     }
     .build()
@@ -152,10 +132,7 @@ struct Reporting<E> {
 
 impl<E> Reporting<E> {
     fn new(exporter: E) -> Self {
-        Self {
-            exporter,
-            failing: AtomicBool::new(false),
-        }
+        Self { exporter, failing: AtomicBool::new(false) }
     }
 
     fn report(&self, spans: usize, result: &OTelSdkResult) {

@@ -31,16 +31,7 @@ use tracing_subscriber::{Layer, Registry, fmt};
 pub const LOG_VARIABLE: &str = "MUSTER_LOG";
 
 /// Chatty at info, and seldom what a reader of Muster's log looks for.
-const NOISY: &[&str] = &[
-    "h2",
-    "hyper",
-    "librdkafka",
-    "rdkafka",
-    "reqwest",
-    "sqlx",
-    "tonic",
-    "tower",
-];
+const NOISY: &[&str] = &["h2", "hyper", "librdkafka", "rdkafka", "reqwest", "sqlx", "tonic", "tower"];
 
 /// What a program says about itself, and where its traces go.
 #[derive(Clone, Debug)]
@@ -80,9 +71,7 @@ pub enum Error {
     #[error("read the log filter in {LOG_VARIABLE}")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
     /// The endpoint is not one this build can send to.
-    #[error(
-        "send traces to {endpoint:?}: the address must start with http:// (for TLS, run a collector beside it)"
-    )]
+    #[error("send traces to {endpoint:?}: the address must start with http:// (for TLS, run a collector beside it)")]
     Endpoint {
         /// The address as configured.
         endpoint: String,
@@ -101,17 +90,10 @@ pub enum Error {
 /// # Errors
 /// See [`Error`]; an unreachable receiver is none, spans are then lost and counted.
 pub fn init(options: &Options) -> Result<Guard, Error> {
-    let filter = log_filter(
-        std::env::var(LOG_VARIABLE).ok().as_deref(),
-        options.log_level,
-    )?;
+    let filter = log_filter(std::env::var(LOG_VARIABLE).ok().as_deref(), options.log_level)?;
     let terminal = std::io::stderr().is_terminal();
     let lines = fmt::layer().with_writer(std::io::stderr);
-    let lines = if terminal {
-        lines.boxed()
-    } else {
-        lines.json().flatten_event(true).boxed()
-    };
+    let lines = if terminal { lines.boxed() } else { lines.json().flatten_event(true).boxed() };
     let (tracer, guard) = export::start(options)?;
     let spans = tracer.map(|tracer| {
         tracing_opentelemetry::layer()
@@ -121,20 +103,14 @@ pub fn init(options: &Options) -> Result<Guard, Error> {
             .with_tracked_inactivity(false)
             .with_filter(FilterFn::new(is_exported))
     });
-    Registry::default()
-        .with(lines.with_filter(filter))
-        .with(spans)
-        .try_init()
-        .map_err(Error::Again)?;
+    Registry::default().with(lines.with_filter(filter)).with(spans).try_init().map_err(Error::Again)?;
     Ok(guard)
 }
 
 /// Traces hold Muster's own spans, whatever the log filter says. Events stay in
 /// the log: they may name participants, which traces leave out.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span()
-        && *metadata.level() <= tracing::Level::INFO
-        && metadata.target().starts_with("muster")
+    metadata.is_span() && *metadata.level() <= tracing::Level::INFO && metadata.target().starts_with("muster")
 }
 
 fn log_filter(variable: Option<&str>, level: LevelFilter) -> Result<EnvFilter, Error> {
@@ -142,16 +118,12 @@ fn log_filter(variable: Option<&str>, level: LevelFilter) -> Result<EnvFilter, E
         Some(given) if !given.trim().is_empty() => given.to_owned(),
         _ => default_directives(level),
     };
-    EnvFilter::builder()
-        .parse(directives)
-        .map_err(Error::Filter)
+    EnvFilter::builder().parse(directives).map_err(Error::Filter)
 }
 
 fn default_directives(level: LevelFilter) -> String {
     let cap = level.min(LevelFilter::WARN);
-    NOISY.iter().fold(level.to_string(), |all, noisy| {
-        format!("{all},{noisy}={cap}")
-    })
+    NOISY.iter().fold(level.to_string(), |all, noisy| format!("{all},{noisy}={cap}"))
 }
 
 #[cfg(test)]

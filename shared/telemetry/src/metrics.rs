@@ -21,14 +21,10 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
 /// Bucket bounds of an operation: from an etcd append to a stalled service, s.
-const LATENCY: &[f64] = &[
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
-];
+const LATENCY: &[f64] = &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 /// Bucket bounds of what people and their programs take: up to a day, s.
-const WAIT: &[f64] = &[
-    0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0,
-];
+const WAIT: &[f64] = &[0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 
 /// Bucket bounds of a number of things in one batch.
 const SIZE: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
@@ -186,14 +182,12 @@ fn install_once() -> PrometheusHandle {
 
 /// Values wait in a list until somebody scrapes or this thread empties it.
 fn spawn_upkeep(handle: PrometheusHandle) {
-    let spawned = thread::Builder::new()
-        .name("metrics-upkeep".to_owned())
-        .spawn(move || {
-            loop {
-                thread::sleep(UPKEEP_INTERVAL);
-                handle.run_upkeep();
-            }
-        });
+    let spawned = thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(move || {
+        loop {
+            thread::sleep(UPKEEP_INTERVAL);
+            handle.run_upkeep();
+        }
+    });
     if let Err(error) = spawned {
         tracing::warn!(%error, "metrics grow in memory between scrapes");
     }
@@ -237,21 +231,14 @@ mod tests {
         install();
         broken("deadline").increment(2);
         let text = render();
-        assert!(
-            text.contains("muster_broken_total{reason=\"deadline\"} 2"),
-            "{text}"
-        );
+        assert!(text.contains("muster_broken_total{reason=\"deadline\"} 2"), "{text}");
     }
 
     #[test]
     fn installing_again_gives_the_same_recorder() {
         install();
         fencing_rejections().increment(1);
-        assert!(
-            install()
-                .render()
-                .contains("muster_fencing_rejections_total")
-        );
+        assert!(install().render().contains("muster_fencing_rejections_total"));
         assert!(render().contains("muster_fencing_rejections_total"));
     }
 }

@@ -56,11 +56,7 @@ impl TraceContext {
     /// That of a request, if it came with one.
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let parent = headers.get(TRACEPARENT)?.to_str().ok()?;
-        let states: Vec<&str> = headers
-            .get_all(TRACESTATE)
-            .iter()
-            .filter_map(|state| state.to_str().ok())
-            .collect();
+        let states: Vec<&str> = headers.get_all(TRACESTATE).iter().filter_map(|state| state.to_str().ok()).collect();
         Self::checked(parent.to_owned(), Some(states.join(",")))
     }
 
@@ -105,20 +101,14 @@ impl TraceContext {
     }
 
     fn checked(traceparent: String, tracestate: Option<String>) -> Option<Self> {
-        let tracestate =
-            tracestate.filter(|state| !state.is_empty() && state.len() <= TRACESTATE_LEN_MAX);
-        let unchecked = Self {
-            traceparent,
-            tracestate,
-        };
+        let tracestate = tracestate.filter(|state| !state.is_empty() && state.len() <= TRACESTATE_LEN_MAX);
+        let unchecked = Self { traceparent, tracestate };
         unchecked.context().map(|_| unchecked)
     }
 
     fn context(&self) -> Option<Context> {
-        let fields: HashMap<String, String> = self
-            .pairs()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let fields: HashMap<String, String> =
+            self.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &fields);
         context.has_active_span().then_some(context)
     }

@@ -25,9 +25,7 @@ impl SpanExporter for Memory {
 /// Runs `scenario` under a tracing subscriber like [`crate::init`]'s; its spans.
 fn spans_of(scenario: impl FnOnce()) -> Vec<SpanData> {
     let memory = Memory::default();
-    let provider = SdkTracerProvider::builder()
-        .with_simple_exporter(memory.clone())
-        .build();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(memory.clone()).build();
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("test"))
         .with_filter(FilterFn::new(crate::is_exported));
@@ -40,10 +38,7 @@ fn named<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
 }
 
 fn parent() -> TraceContext {
-    TraceContext {
-        traceparent: PARENT.to_owned(),
-        tracestate: Some("vendor=opaque".to_owned()),
-    }
+    TraceContext { traceparent: PARENT.to_owned(), tracestate: Some("vendor=opaque".to_owned()) }
 }
 
 #[test]
@@ -53,16 +48,11 @@ fn headers_continue_the_trace_on_the_other_side() {
         let client = tracing::info_span!("client");
         client.in_scope(|| TraceContext::current().unwrap().to_headers(&mut headers));
         let server = tracing::info_span!("server");
-        TraceContext::from_headers(&headers)
-            .unwrap()
-            .set_parent(&server);
+        TraceContext::from_headers(&headers).unwrap().set_parent(&server);
         server.in_scope(|| tracing::info_span!("inner").in_scope(|| ()));
     });
     let (client, server) = (named(&spans, "client"), named(&spans, "server"));
-    assert_eq!(
-        server.span_context.trace_id(),
-        client.span_context.trace_id()
-    );
+    assert_eq!(server.span_context.trace_id(), client.span_context.trace_id());
     assert_eq!(server.parent_span_id, client.span_context.span_id());
     assert!(server.parent_span_is_remote);
     let inner = named(&spans, "inner");
@@ -95,18 +85,9 @@ fn batch_links_to_every_crossing_in_it() {
             }
         });
     });
-    let linked: Vec<_> = named(&spans, "batch")
-        .links
-        .iter()
-        .map(|link| link.span_context.span_id())
-        .collect();
+    let linked: Vec<_> = named(&spans, "batch").links.iter().map(|link| link.span_context.span_id()).collect();
     let crossings = spans.iter().filter(|span| span.name == "crossing");
-    assert_eq!(
-        linked,
-        crossings
-            .map(|span| span.span_context.span_id())
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(linked, crossings.map(|span| span.span_context.span_id()).collect::<Vec<_>>());
     assert_eq!(linked.len(), 2);
 }
 
@@ -135,15 +116,8 @@ fn traces_off_is_a_no_op_that_still_passes_the_context_on() {
 
 #[test]
 fn malformed_or_missing_is_none() {
-    for bad in [
-        "",
-        "zz",
-        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-    ] {
-        let headers = HeaderMap::from_iter([(
-            HeaderName::from_static(TRACEPARENT),
-            HeaderValue::from_static(bad),
-        )]);
+    for bad in ["", "zz", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"] {
+        let headers = HeaderMap::from_iter([(HeaderName::from_static(TRACEPARENT), HeaderValue::from_static(bad))]);
         assert_eq!(TraceContext::from_headers(&headers), None, "{bad}");
     }
     assert_eq!(TraceContext::from_map(&BTreeMap::new()), None);
@@ -152,10 +126,7 @@ fn malformed_or_missing_is_none() {
 #[test]
 fn state_over_the_limit_is_dropped_and_several_are_joined() {
     let long = format!("a={}", "x".repeat(TRACESTATE_LEN_MAX));
-    let fields = BTreeMap::from([
-        (TRACEPARENT.to_owned(), PARENT.to_owned()),
-        (TRACESTATE.to_owned(), long),
-    ]);
+    let fields = BTreeMap::from([(TRACEPARENT.to_owned(), PARENT.to_owned()), (TRACESTATE.to_owned(), long)]);
     assert_eq!(TraceContext::from_map(&fields).unwrap().tracestate, None);
 
     let mut headers = HeaderMap::new();

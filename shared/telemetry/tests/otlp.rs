@@ -32,9 +32,7 @@ fn request(stream: &TcpStream) -> (String, Vec<u8>) {
 }
 
 fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|window| window == needle.as_bytes())
+    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
 }
 
 #[test]
@@ -46,9 +44,7 @@ fn span_reaches_a_receiver_and_shutdown_is_bounded() {
     thread::spawn(move || {
         let (mut stream, _) = receiver.accept().unwrap();
         sender.send(request(&stream)).unwrap();
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-            .unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
         // From here on the receiver is silent: connections open, no answer comes.
         thread::sleep(Duration::from_secs(60));
     });
@@ -61,32 +57,19 @@ fn span_reaches_a_receiver_and_shutdown_is_bounded() {
 
     let (first, body) = requests.recv_timeout(Duration::from_secs(10)).unwrap();
     assert!(first.starts_with("POST /v1/traces "), "{first}");
-    for part in [
-        "crossing",
-        "muster-test-service",
-        "service.instance.id",
-        "instance-7",
-    ] {
+    for part in ["crossing", "muster-test-service", "service.instance.id", "instance-7"] {
         assert!(contains(&body, part), "{part}");
     }
-    let trace_id: Vec<u8> = (0..16)
-        .map(|byte| u8::from_str_radix(&context.traceparent[3 + 2 * byte..][..2], 16).unwrap())
-        .collect();
+    let trace_id: Vec<u8> =
+        (0..16).map(|byte| u8::from_str_radix(&context.traceparent[3 + 2 * byte..][..2], 16).unwrap()).collect();
     assert!(body.windows(16).any(|window| window == trace_id));
 
-    assert!(matches!(
-        muster_telemetry::init(&options),
-        Err(Error::Again(_))
-    ));
+    assert!(matches!(muster_telemetry::init(&options), Err(Error::Again(_))));
 
     tracing::info_span!(target: "muster_test", "unheard").in_scope(|| ());
     let start = Instant::now();
     guard.shutdown();
-    assert!(
-        start.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
 #[test]
