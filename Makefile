@@ -1,0 +1,57 @@
+# What people run. `make` alone lists it.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo dev up down demo-real test verify fix bench
+
+# Arguments for the program behind a target: make demo ARGS="--workers 5 -o json"
+ARGS ?=
+
+# The product on its embedded parts: builds with a Rust toolchain and a C compiler alone.
+EMBEDDED := -p muster --no-default-features
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Count words in three regions of one process, each phase behind a barrier
+	@echo "building (first time: a few minutes)…" >&2
+	@cargo build --locked $(EMBEDDED)
+	@cargo run --quiet --locked $(EMBEDDED) -- demo mapreduce $(ARGS)
+
+dev: ## Keep the embedded service running for your own scripts
+	@echo "building (first time: a few minutes)…" >&2
+	@cargo build --locked $(EMBEDDED)
+	@cargo run --quiet --locked $(EMBEDDED) -- dev $(ARGS)
+
+up: ## Start etcd, Kafka, Postgres, three agents and a coordinator on this machine
+	@deploy/up $(ARGS)
+
+demo-real: ## Run the demo on what `make up` started
+	@deploy/demo-real $(ARGS)
+
+down: ## End what `make up` started
+	@deploy/down $(ARGS)
+
+test: ## Run every test, on real services that it provisions, starts and ends itself
+	@tests/run $(ARGS)
+
+verify: ## Check without changing: format, lints, docs, dependency and repository rules
+	cargo fmt --all --check
+	cargo xtask verify-deps
+	cargo xtask tidy
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy $(EMBEDDED) --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --locked
+	@if cargo deny --version >/dev/null 2>&1; then \
+	    cargo deny --locked --offline check bans licenses sources; \
+	else echo "cargo-deny is not installed: licenses of dependencies not checked" >&2; fi
+	@if command -v shellcheck >/dev/null; then \
+	    git grep -lzE '^#!.*[/ ](ba)?sh' | xargs -0 shellcheck --external-sources --source-path=SCRIPTDIR; \
+	else echo "shellcheck is not installed: shell scripts not checked" >&2; fi
+
+fix: ## Mend what can be mended: format and lints
+	cargo clippy --workspace --all-targets --locked --fix --allow-dirty --allow-staged
+	cargo fmt --all
+
+bench: ## Measure the ratios into benchmarks/results/latest.json
+	cargo run --release --locked -p muster-benchmarks -- $(ARGS)
