@@ -1,0 +1,152 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # variables of `services`
+# Ports, first data and command line of each service. Sourced by `services`,
+# which sets $dir, $cache, $regions, $fixed and defines die and source_of.
+
+# port NAME [N]: the N-th of its ports; the first is the one clients use.
+port() { cut -d ' ' -f "${2:-1}" "$dir/$1.ports"; }
+
+listens() { timeout 2 bash -c "exec 3<>/dev/tcp/127.0.0.1/$1" 2>/dev/null; }
+
+# reserved PORT NAME: by another set, also if its service is down at the moment: it
+# wants to find its port free when it is restarted. A reservation counts as
+# long as the file it names holds the port, so a deleted folder frees its own.
+reserved() {
+	local owner
+	{ read -r owner <"$cache/ports/$1"; } 2>/dev/null || return 1
+	[ "$owner" != "$dir/$2.ports" ] && grep -qw "$1" "$owner" 2>/dev/null
+}
+
+# choose_ports NAME: keeps those of the last time if nobody took them, else
+# picks new ones. Picked below the range from which the kernel gives ports to
+# outgoing connections, so that none of those sits on it during a restart.
+choose_ports() {
+	local name=$1 ports=() try number=0 region
+	if [ -n "$fixed" ]; then
+		for region in "${regions[@]}"; do
+			number=$((number + 1))
+			if [ "$name" = "etcd-$region" ]; then ports=($((23790 + number)) $((23820 + number))); fi
+		done
+		case $name in kafka) ports=(24092 24093) ;; postgres) ports=(25432) ;; esac
+		for try in "${ports[@]}"; do
+			if listens "$try"; then die "port $try, for $name, is taken; free it, or start without --fixed-ports"; fi
+		done
+	else
+		{ read -ra ports <"$dir/$name.ports"; } 2>/dev/null || true
+		for try in "${ports[@]}"; do
+			if reserved "$try" "$name" || listens "$try"; then ports=(); fi
+		done
+		while [ ${#ports[@]} -lt 2 ]; do
+			try=$((26000 + RANDOM % 6000))
+			if [[ " ${ports[*]} " != *" $try "* ]] && ! reserved "$try" "$name" && ! listens "$try"; then ports+=("$try"); fi
+		done
+	fi
+	for try in "${ports[@]}"; do echo "$dir/$name.ports" >"$cache/ports/$try"; done
+	echo "${ports[*]}" >"$dir/$name.ports"
+}
+
+launch_etcd() {
+	local name=$1 client peer
+	client=http://127.0.0.1:$(port "$name") peer=http://127.0.0.1:$(port "$name" 2)
+	spawn "$name" / "$etcd_bin" --name "$name" --data-dir "$dir/$name" \
+		--listen-client-urls "$client" --advertise-client-urls "$client" \
+		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$name=$peer" \
+		--auto-compaction-mode=periodic --auto-compaction-retention=10m \
+		--quota-backend-bytes=4294967296 --log-level=warn
+}
+
+# The broker runs inside $dir and names its data by a relative path: log.dirs
+# is a list, a comma in the path would cut it in two. Kafka's own flush
+# settings are left alone: it answers from the page cache, which survives the
+# death of the process, as it does in production. After a kill -9 a broker is
+# let in again only when its former session has run out: 3 s instead of 9.
+launch_kafka() {
+	local java=(java "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn" -cp "$kafka_libs/*")
+	cat >"$dir/kafka.properties" <<-CONF
+		process.roles=broker,controller
+		node.id=1
+		controller.quorum.voters=1@127.0.0.1:$(port kafka 2)
+		listeners=PLAINTEXT://127.0.0.1:$(port kafka),CONTROLLER://127.0.0.1:$(port kafka 2)
+		advertised.listeners=PLAINTEXT://127.0.0.1:$(port kafka)
+		controller.listener.names=CONTROLLER
+		log.dirs=kafka
+		auto.create.topics.enable=false
+		broker.session.timeout.ms=3000
+		broker.heartbeat.interval.ms=500
+		group.initial.rebalance.delay.ms=0
+		offsets.topic.num.partitions=3
+		offsets.topic.replication.factor=1
+		transaction.state.log.num.partitions=3
+		transaction.state.log.replication.factor=1
+		transaction.state.log.min.isr=1
+		share.coordinator.state.topic.replication.factor=1
+		share.coordinator.state.topic.min.isr=1
+	CONF
+	if [ ! -d "$dir/kafka" ]; then
+		# Formatted under another name, as every first data here: what an
+		# interrupted run left is thrown away and not started on.
+		rm -rf "$dir/kafka.new"
+		sed 's/^log.dirs=.*/log.dirs=kafka.new/' "$dir/kafka.properties" >"$dir/kafka.format"
+		(cd "$dir" && "${java[@]}" -Xshare:auto -XX:TieredStopAtLevel=1 -XX:+UseSerialGC kafka.tools.StorageTool \
+			format -t "$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c 1-22)" -c kafka.format) \
+			>>"$dir/kafka.log" 2>&1 </dev/null || return 1
+		mv -T "$dir/kafka.new" "$dir/kafka" || return 1
+	fi
+	spawn kafka "$dir" "${java[@]}" -Xmx512m kafka.Kafka "$dir/kafka.properties"
+}
+
+# Postgres refuses root; setpriv, unlike su and runuser, becomes the command
+# instead of waiting for it, so the pid stays the one we know.
+as_postgres() {
+	if [ "$(id -u)" != 0 ]; then "$@"; else
+		setpriv --reuid=postgres --regid="$(id -g postgres)" --init-groups "$@"
+	fi
+}
+
+# remove_data PATH: and what it points to, see init_postgres.
+remove_data() {
+	local target
+	target=$(readlink "$1") || target=
+	case $target in /var/tmp/muster-postgres.*) rm -rf "$target" ;; esac
+	rm -rf "$1"
+}
+
+init_postgres() {
+	local new=$dir/postgres.new
+	remove_data "$new"
+	if [ "$(id -u)" = 0 ] && ! id postgres >/dev/null 2>&1; then
+		useradd --system --user-group --no-create-home --shell /usr/sbin/nologin postgres
+	fi
+	# Root's folders, and temporary ones of tests, are often closed to the user
+	# postgres: then its data is elsewhere, and a link in the folder tells where.
+	if as_postgres test -x "$dir"; then mkdir "$new"; else ln -s "$(mktemp -d /var/tmp/muster-postgres.XXXXXX)" "$new"; fi
+	if [ "$(id -u)" = 0 ]; then chown postgres "$new/"; fi
+	chmod 700 "$new/"
+	local data
+	data=$(readlink -f "$new")
+	cd /
+	as_postgres "$postgres_bin/initdb" -D "$data" -U muster -A trust -E UTF8 --locale=C || return 1
+	as_postgres "$postgres_bin/postgres" --single -D "$data" postgres <<-SQL || return 1
+		CREATE DATABASE muster;
+		ALTER ROLE muster PASSWORD 'muster';
+	SQL
+	echo 'host all all 127.0.0.1/32 scram-sha-256' >"$data/pg_hba.conf"
+	mv -T "$new" "$dir/postgres"
+}
+
+launch_postgres() {
+	local data holder become=()
+	if [ ! -d "$dir/postgres" ]; then
+		(init_postgres) >>"$dir/postgres.log" 2>&1 </dev/null || return 1
+	fi
+	data=$(readlink -f "$dir/postgres")
+	# After a kill -9 of the parent alone its backends linger, and Postgres
+	# would refuse the folder; and after a reused pid it would refuse for ever.
+	kill_process postgres
+	if { read -r holder <"$data/postmaster.pid"; } 2>/dev/null && [ -n "$holder" ] && ! [ "/proc/$holder/cwd" -ef "$data" ] && [ -d "/proc/$holder" ]; then
+		rm -f "$data/postmaster.pid"
+	fi
+	if [ "$(id -u)" = 0 ]; then become=(setpriv --reuid=postgres --regid="$(id -g postgres)" --init-groups); fi
+	# No socket file: its path would have to be shorter than ours may be.
+	spawn postgres / "${become[@]}" "$postgres_bin/postgres" -D "$data" -h 127.0.0.1 -p "$(port postgres)" -k '' -c max_connections=200
+}
