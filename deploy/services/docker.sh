@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of `services`
 # The services as containers of deploy/compose.yaml, where a daemon runs.
-# Sourced by `services`, which sets $dir and $here and defines names and port.
+# Sourced by `services`, which sets $dir, $here and $regions and defines names and port.
 
 # A project for each folder, so that two sets do not share containers.
 project=muster-$(cksum <<<"$dir" | cut -d ' ' -f 1)
@@ -18,6 +18,12 @@ compose_file() {
 }
 
 compose() { compose_file "$@" >>"$dir/compose.log" 2>&1; }
+
+# prepare_containers KIND: brings the image. That of etcd is ours, and one for
+# all regions, so it is built for the first alone.
+prepare_containers() {
+	if [ "$1" = etcd ]; then compose_file build -q "etcd-${regions[0]}"; else compose_file pull -q --policy missing "$1"; fi >&2
+}
 
 container_up() {
 	docker ps -q --filter "label=com.docker.compose.project=$project" \

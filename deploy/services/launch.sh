@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of `services`
-# Ports, first data and command line of each service. Sourced by `services`,
-# which sets $dir, $cache, $regions, $fixed and defines die and source_of.
+# Ports, first data and command line of each service, and how it is started and
+# stopped. Sourced by `services`, which sets $dir, $cache, $regions, $fixed and
+# defines die and source_of.
 
 # port NAME [N]: the N-th of its ports; the first is the one clients use.
 port() { cut -d ' ' -f "${2:-1}" "$dir/$1.ports"; }
@@ -149,4 +150,48 @@ launch_postgres() {
 	if [ "$(id -u)" = 0 ]; then become=(setpriv --reuid=postgres --regid="$(id -g postgres)" --init-groups); fi
 	# No socket file: its path would have to be shorter than ours may be.
 	spawn postgres / "${become[@]}" "$postgres_bin/postgres" -D "$data" -h 127.0.0.1 -p "$(port postgres)" -k '' -c max_connections=200
+}
+
+# is_up NAME: as a process or a container, whether or not it answers.
+is_up() {
+	pid=''
+	case $(source_of "$1") in
+	native) own_pid "$1" ;;
+	docker) container_up "$1" ;;
+	*) return 1 ;;
+	esac
+}
+
+# start_service NAME: returns once it answers.
+start_service() {
+	local name=$1 begun=${EPOCHREALTIME/[.,]/} source limit=${MUSTER_START_TIMEOUT:-60} failed='' spawned=''
+	source=$(source_of "$name")
+	if is_up "$name"; then
+		if [ "$source" = docker ]; then compose unpause "$name" || true; else signal CONT "$name"; fi
+	elif [ "$source" = docker ]; then
+		compose up -d "$name" || failed="docker compose did not start it"
+	elif listens "$(port "$name")"; then
+		failed="somebody else listens on port $(port "$name")" # whose answer would pass for ours
+	else
+		"launch_${name%%-*}" "$name" || failed="its first data could not be made"
+	fi
+	local deadline=$((SECONDS + limit))
+	while [ -z "$failed" ] && ! answers "$name" "$(port "$name")"; do
+		if [ -n "$spawned" ] && ! kill -0 "$spawned" 2>/dev/null; then failed="it ended"; fi
+		if [ $SECONDS -ge $deadline ]; then failed="no answer on port $(port "$name") within $limit s"; fi
+		sleep 0.05
+	done
+	if [ -n "$failed" ]; then
+		if [ "$source" = docker ]; then container_log "$name" >"$dir/$name.log"; fi
+		{ echo "services: $name did not start: $failed; the end of $dir/$name.log:" && tail -n 30 "$dir/$name.log"; } >&2 || true
+		return 1
+	fi
+	printf '%-18s up on port %s, %d ms\n' "$name" "$(port "$name")" $(((${EPOCHREALTIME/[.,]/} - begun) / 1000))
+}
+
+stop_service() {
+	case $(source_of "$1") in
+	native) end_process "$1" ;;
+	docker) compose stop "$1" || die "docker compose could not stop $1, see $dir/compose.log" ;;
+	esac
 }

@@ -95,7 +95,9 @@ find_kafka() {
 	[ -d "$kafka_libs" ]
 }
 build_kafka() {
-	mvn -B -q -Dstyle.color=never -f "$here/kafka/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$1" >&2
+	local output
+	output=$(mvn -B -q -f "$here/kafka/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$1" 2>&1) ||
+		die "kafka: Maven failed: $output"
 	[ -e "$1/kafka_2.13-$kafka_version.jar" ] || die "kafka: Maven brought no kafka_2.13-$kafka_version.jar"
 }
 provision_kafka() {
@@ -143,6 +145,7 @@ provision() {
 	elif "find_$1"; then
 		source=native
 	elif docker_has "$1"; then
+		prepare_containers "$1" || die "$1: docker compose could not bring its image"
 		source=docker
 	else
 		"provision_$1" || die "$1: could not be provisioned, see above"
