@@ -1,1 +1,24 @@
-//! What crosses a process border: HTTP bodies, Kafka records, log entries, each with a version.
+//! What crosses a process border, with a version on everything that is kept.
+//!
+//! - [`code`] and [`problem`]: every refusal has a code; the code decides its
+//!   HTTP status, whether a repeat helps, and the exit code of the CLI.
+//! - [`definition`]: a definition as people write it, checked into a
+//!   [`Spec`](muster_protocol::spec::Spec) with sentences that say what to change.
+//! - [`reference`]: how a generation is named in a path.
+//! - [`request`] and [`answer`]: HTTP bodies. Unknown fields are refused in
+//!   requests.
+//! - [`record`]: Kafka records, JSON, tagged and versioned. Unknown fields are
+//!   ignored.
+//!
+//! Log entries and snapshots are encoded by `muster_protocol::entry`, because
+//! the replica that sizes and hashes them lives there.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod answer;
+pub mod code;
+pub mod definition;
+pub mod problem;
+pub mod record;
+pub mod reference;
+pub mod request;
+pub mod time;

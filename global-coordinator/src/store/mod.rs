@@ -1,0 +1,203 @@
+//! The port to the coordinator's store: one call per decision, not rows and
+//! locks. Adapters lock, load, call the pure machine of
+//! `muster_protocol::global`, write what it says and commit.
+//!
+//! The rules every adapter keeps, and the suite in `conformance` checks:
+//!
+//! 1. The barrier rows of a batch are locked first, in the order of their
+//!    names; whatever decides, opens, defines or deletes takes that lock.
+//! 2. What the machine reads is read in statements that begin after the lock
+//!    is held: two deciders can't each miss what the other wrote.
+//! 3. An outcome is written only where there is none; a report replaces only
+//!    one with a lower index of the same history, or one of another history.
+//! 4. A step is returned only after its changes are durable.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use muster_bus::{Place, Poison};
+use muster_protocol::fact::{Fact, Heartbeat, Hello, Welcome};
+use muster_protocol::generation::State;
+use muster_protocol::global::{Barrier, Command, Generation, Step};
+use muster_protocol::identity::{Era, History, Timestamp};
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::spec::Spec;
+use muster_wire::reference::Reference;
+
+/// Whether a batch is to be written, or only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Write it.
+    Commit,
+    /// Answer what it would do, and write nothing.
+    DryRun,
+}
+
+/// Why the store did not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It does not answer; nothing was written.
+    #[error("the store does not answer")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A transaction lost against another and would win when repeated; nothing
+    /// was written.
+    #[error("the store asks to repeat the transaction")]
+    Contended(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The connection broke while committing: written or not.
+    #[error("the store's answer was lost")]
+    Unknown(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It has no room; nothing was written.
+    #[error("the store is full")]
+    Full(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Its schema is not this build's.
+    #[error("the store's schema is at version {found}, this build needs {needed}: run `muster migrate`")]
+    Schema {
+        /// The version found; 0 for an empty database.
+        found: i64,
+        /// The version this build needs.
+        needed: i64,
+    },
+    /// A defect: a statement or a stored value this build does not understand.
+    #[error("the store refused a statement")]
+    Defect(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A declared region, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionRow {
+    /// Its name.
+    pub name: RegionName,
+    /// The current life of its log, once an agent greeted.
+    pub history: Option<History>,
+    /// The highest log index it reported.
+    pub index: u64,
+    /// Since when it was not heard, on the database's clock.
+    pub silence: Option<Duration>,
+    /// When it was last heard.
+    pub heard_at: Option<Timestamp>,
+    /// Agents heard within the last minute.
+    pub agents: Vec<AgentRow>,
+}
+
+/// An agent, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentRow {
+    /// Its configured name.
+    pub name: String,
+    /// Random for each life of its process.
+    pub instance: String,
+    /// Where it can be reached.
+    pub address: String,
+    /// When it was last heard, on the database's clock.
+    pub heard_at: Timestamp,
+    /// Since when it was not heard.
+    pub silence: Duration,
+}
+
+/// A generation with what is needed to speak about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerationRow {
+    /// The generation, with the latest report of every region.
+    pub generation: Generation,
+    /// The spec it was opened with.
+    pub spec: Spec,
+    /// Grows with every change of the generation.
+    pub version: u64,
+    /// How old each region's report is, on the database's clock.
+    pub report_ages: std::collections::BTreeMap<RegionName, Duration>,
+}
+
+/// Which generations a list holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GenerationFilter {
+    /// Only of this barrier.
+    pub barrier: Option<BarrierName>,
+    /// Only of barriers whose full name begins with this.
+    pub prefix: Option<String>,
+    /// Only in these states; empty is every state.
+    pub states: Vec<State>,
+    /// Only of barriers with this label.
+    pub label: Option<(String, String)>,
+    /// Only with this region.
+    pub region: Option<RegionName>,
+}
+
+/// A page of rows, and where the next one begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows.
+    pub items: Vec<T>,
+    /// Opaque; `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// A cursor that this store did not write is treated as the beginning.
+pub type Cursor = Option<String>;
+
+/// The coordinator's store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Applies a batch of commands, each to its barrier, in one transaction.
+    /// Returns one step per command, in the order of the batch.
+    async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError>;
+
+    /// Declares a region; false if it was.
+    async fn declare(&self, region: &RegionName) -> Result<bool, StoreError>;
+
+    /// Takes a greeting: the first history of a region becomes its current
+    /// one. Counts as a sign of life if it is current.
+    async fn hello(&self, hello: &Hello) -> Result<Welcome, StoreError>;
+
+    /// Takes signs of life. Those of undeclared regions and of histories that
+    /// are not current change nothing.
+    async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<(), StoreError>;
+
+    /// Keeps records that can't be read, with their place and bytes.
+    async fn set_aside(&self, poison: &[(Place, Poison)]) -> Result<(), StoreError>;
+
+    /// The declared regions, by name.
+    async fn regions(&self) -> Result<Vec<RegionRow>, StoreError>;
+
+    /// A barrier without its generations; deleted ones too, never undefined.
+    async fn barrier(&self, name: &BarrierName) -> Result<Option<Barrier>, StoreError>;
+
+    /// Defined barriers, by name.
+    async fn barriers(&self, prefix: Option<&str>, cursor: Cursor, limit: u32) -> Result<Page<Barrier>, StoreError>;
+
+    /// One generation. On a keyed barrier a number is read as a key.
+    async fn generation(&self, barrier: &BarrierName, id: &Reference) -> Result<Option<GenerationRow>, StoreError>;
+
+    /// Generations, the newest first.
+    async fn generations(
+        &self,
+        filter: &GenerationFilter,
+        cursor: Cursor,
+        limit: u32,
+    ) -> Result<Page<GenerationRow>, StoreError>;
+
+    /// Facts that regions have not answered, oldest first, for one region or
+    /// for all. `page` counts on from the last one seen.
+    async fn unanswered(
+        &self,
+        region: Option<&RegionName>,
+        cursor: Cursor,
+        limit: u32,
+    ) -> Result<Page<(RegionName, Fact)>, StoreError>;
+
+    /// Gathering generations whose time is up, and how long until the next
+    /// one's is, on the database's clock.
+    async fn due(&self, limit: u32) -> Result<Due, StoreError>;
+
+    /// Whether the store answers and its schema is this build's; its era.
+    async fn check(&self) -> Result<Era, StoreError>;
+}
+
+/// What the clock demands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Generations whose time is up.
+    pub generations: Vec<(BarrierName, u64)>,
+    /// How long until the next one's is.
+    pub next_in: Option<Duration>,
+}

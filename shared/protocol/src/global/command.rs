@@ -1,0 +1,250 @@
+//! What is asked of the coordinator's machine, and what comes of it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Generation;
+use crate::fact::{Decided, Fact};
+use crate::generation::GenerationId;
+use crate::identity::Timestamp;
+use crate::name::{Key, RegionName};
+use crate::outcome::Outcome;
+use crate::report::RegionReport;
+use crate::spec::Spec;
+
+/// One command for one barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Define it, or change its definition from the next generation on.
+    Define {
+        /// The definition.
+        spec: Box<Spec>,
+        /// What the caller believes of the present one.
+        expect: Expect,
+    },
+    /// Delete its definition.
+    Delete {
+        /// Break what is gathering.
+        force: bool,
+        /// Who asks.
+        actor: Option<String>,
+        /// Why.
+        reason: String,
+    },
+    /// Open a generation: of a key, or the one a barrier without keys has.
+    Open {
+        /// The key, for a keyed barrier.
+        key: Option<Key>,
+    },
+    /// A region's state of one generation.
+    Report(Box<RegionReport>),
+    /// End a generation without a release.
+    Abort {
+        /// Which.
+        n: u64,
+        /// Who asks.
+        actor: Option<String>,
+        /// Why.
+        reason: String,
+    },
+    /// Look whether a generation's time is up.
+    Expire {
+        /// Which.
+        n: u64,
+    },
+}
+
+/// What the caller of a definition believes of the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// There is none, or it is equal.
+    NewOrEqual,
+    /// It is at this revision.
+    Revision(u64),
+    /// Whatever it is.
+    Anything,
+}
+
+/// What a batch must load of a barrier before it can be applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Generations by number.
+    pub numbers: BTreeSet<u64>,
+    /// The latest round of these keys.
+    pub keys: BTreeSet<Key>,
+    /// Every generation that is gathering.
+    pub gathering: bool,
+}
+
+impl Names {
+    /// Adds what one command names.
+    pub fn add(&mut self, command: &Command) {
+        match command {
+            Command::Report(report) => {
+                self.numbers.insert(report.generation.n);
+            }
+            Command::Abort { n, .. } | Command::Expire { n } => {
+                self.numbers.insert(*n);
+            }
+            Command::Open { key: Some(key) } => {
+                self.keys.insert(key.clone());
+            }
+            Command::Define { .. } | Command::Delete { .. } | Command::Open { key: None } => self.gathering = true,
+        }
+    }
+}
+
+/// What one command led to. `changes` must be durable before anything of
+/// `reply` or `facts` may leave the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Rows to write, in this order.
+    pub changes: Vec<Change>,
+    /// The answer.
+    pub reply: Result<Reply, Refusal>,
+    /// What the regions must hear.
+    pub facts: Vec<Fact>,
+}
+
+/// One change of the coordinator's tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The barrier's row has this spec at this revision.
+    Defined {
+        /// The revision.
+        revision: u64,
+        /// The spec.
+        spec: Box<Spec>,
+    },
+    /// The barrier's row is marked deleted.
+    Deleted,
+    /// A new generation; the barrier's next number is one higher.
+    Opened(Box<Generation>),
+    /// A region's report; it replaces only one with a lower index.
+    Reported {
+        /// The generation.
+        n: u64,
+        /// The report.
+        report: Box<RegionReport>,
+    },
+    /// A generation's time runs out then.
+    DeadlineSet {
+        /// The generation.
+        n: u64,
+        /// When.
+        at: Timestamp,
+    },
+    /// The end of a generation; only where there is none.
+    Decided {
+        /// The generation.
+        n: u64,
+        /// Its end.
+        decided: Box<Decided>,
+    },
+    /// Every region has applied the end.
+    Settled {
+        /// The generation.
+        n: u64,
+    },
+}
+
+/// A positive answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The definition is in force.
+    Defined {
+        /// Its revision.
+        revision: u64,
+        /// Whether there was none.
+        created: bool,
+        /// Whether anything changed.
+        changed: bool,
+    },
+    /// The definition is gone.
+    Deleted {
+        /// Whether it was there.
+        changed: bool,
+        /// What was broken with it.
+        broken: Vec<GenerationId>,
+    },
+    /// The generation exists.
+    Opened {
+        /// Which.
+        generation: GenerationId,
+        /// Whether this command opened it.
+        created: bool,
+        /// Its end, if it has ended.
+        outcome: Option<Box<Outcome>>,
+    },
+    /// The report was read.
+    Reported {
+        /// Whether it was newer than what was known.
+        newer: bool,
+    },
+    /// The generation has ended this way.
+    Ended {
+        /// How.
+        outcome: Box<Outcome>,
+        /// Whether this command ended it.
+        changed: bool,
+    },
+    /// Its time is not up.
+    NotDue,
+}
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The name has no definition.
+    NotDefined,
+    /// The barrier has no such generation.
+    NoSuchGeneration,
+    /// The present definition differs.
+    Conflict {
+        /// The definition in force.
+        current: Box<Spec>,
+        /// Its revision.
+        revision: u64,
+    },
+    /// The definition is not at the revision that the caller named.
+    Precondition {
+        /// The revision in force; 0 for none.
+        revision: u64,
+    },
+    /// Generations are gathering.
+    StillGathering {
+        /// Which.
+        open: Vec<GenerationId>,
+    },
+    /// As many keys gather as may.
+    TooManyOpen {
+        /// How many may.
+        limit: u32,
+    },
+    /// The namespace is full.
+    TooManyBarriers {
+        /// How many it may have.
+        limit: u32,
+    },
+    /// A keyed barrier opens by key.
+    KeyNeeded,
+    /// Only a keyed barrier has keys.
+    NotKeyed,
+    /// The definition names a region that is not declared.
+    UnknownRegion {
+        /// Which.
+        region: RegionName,
+        /// Those that are.
+        declared: Vec<RegionName>,
+    },
+    /// The generation was released; that stays.
+    AlreadyReleased {
+        /// How it ended.
+        outcome: Box<Outcome>,
+    },
+    /// The report comes from another life of the region's log, or from a
+    /// region the generation does not have.
+    ForeignReport,
+}

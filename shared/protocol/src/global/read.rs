@@ -1,0 +1,77 @@
+//! What can be asked of the coordinator's state, and what is still unanswered.
+
+use alloc::vec::Vec;
+
+use super::{Barrier, Generation};
+use crate::fact::{Fact, Opened};
+use crate::generation::State;
+use crate::name::RegionName;
+use crate::spec::Spec;
+
+impl Barrier {
+    /// A loaded generation with the spec it was opened with.
+    #[must_use]
+    pub fn loaded(&self, n: u64) -> Option<(&Generation, &Spec)> {
+        let generation = self.generations.get(&n)?;
+        Some((generation, self.specs.get(&generation.revision)?))
+    }
+}
+
+impl Generation {
+    /// How far it has come.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match &self.decided {
+            None => State::Gathering,
+            Some(decided) if !decided.outcome.verdict.is_released() => State::Broken,
+            Some(_) if self.settled => State::Released,
+            Some(_) => State::Releasing,
+        }
+    }
+
+    /// Whether one region has applied the end.
+    #[must_use]
+    pub fn applied(&self, region: &RegionName) -> bool {
+        let applied = self.reports.get(region).and_then(|report| report.applied);
+        self.decided.as_ref().is_some_and(|decided| applied == Some(decided.outcome.digest()))
+    }
+
+    /// Whether every region has applied the end.
+    #[must_use]
+    pub fn applied_everywhere(&self, spec: &Spec) -> bool {
+        self.decided.as_ref().is_some_and(|decided| {
+            let digest = decided.outcome.digest();
+            spec.regions.keys().all(|region| self.reports.get(region).and_then(|report| report.applied) == Some(digest))
+        })
+    }
+
+    /// The opening as one region hears it.
+    #[must_use]
+    pub fn opened(&self, spec: &Spec, region: &RegionName, with_slice: bool) -> Option<Fact> {
+        let slice = spec.regions.get(region)?;
+        Some(Fact::Opened(Opened {
+            generation: self.id.clone(),
+            region: region.clone(),
+            spec: slice.digest(),
+            slice: with_slice.then(|| slice.clone()),
+            opened_at: self.opened_at,
+        }))
+    }
+
+    /// The fact that one region has not answered, slice and all: its opening
+    /// until it reports, its end until it has applied it.
+    #[must_use]
+    pub fn unanswered(&self, spec: &Spec, region: &RegionName) -> Option<Fact> {
+        match &self.decided {
+            Some(decided) => (!self.applied(region)).then(|| Fact::Decided(decided.clone())),
+            None if self.reports.contains_key(region) => None,
+            None => self.opened(spec, region, true),
+        }
+    }
+
+    /// The regions that owe an answer.
+    #[must_use]
+    pub fn unanswered_regions<'a>(&self, spec: &'a Spec) -> Vec<&'a RegionName> {
+        spec.regions.keys().filter(|region| self.unanswered(spec, region).is_some()).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! The promises of Muster by number, each with the predicate that checks it
+//! where a predicate over one state or a pair of states can. The same
+//! predicates serve tests, the model checker, the simulator and, as the metric
+//! `muster_invariant_violations`, production.
+
+use core::fmt;
+
+use crate::global;
+use crate::outcome::{Outcome, Verdict};
+use crate::region::Region;
+use crate::spec::Spec;
+
+/// A promise, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// Released means that every region the rule requires had promised.
+    ReleasedOnlyWhenComplete = 1,
+    /// One outcome per generation, the same bytes everywhere.
+    OneOutcome = 2,
+    /// An acknowledged arrival is never lost.
+    NothingAcknowledgedIsLost = 3,
+    /// Nothing crosses from one generation to another.
+    GenerationsApart = 4,
+    /// Released and broken exclude each other in every region.
+    NeverBoth = 5,
+    /// Faults over, everything decidable is decided in bounded time.
+    Live = 6,
+    /// Nothing an old epoch does has effect after a newer one acted.
+    OldEpochsPowerless = 7,
+    /// "Refused", "not applied" and "withdrawn" are true for ever.
+    RefusalsAreFinal = 8,
+    /// Namespaces do not touch.
+    NamespacesApart = 9,
+    /// The state of finished generations is bounded.
+    Bounded = 10,
+    /// A report names exactly required minus arrived.
+    MissingIsExact = 11,
+    /// Replicas at one index have one hash.
+    ReplicasAgree = 12,
+    /// Permits granted never exceed the limit.
+    PermitsWithinLimit = 13,
+    /// Every entry takes effect at most once.
+    AtMostOnce = 14,
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "I{}", *self as u8)
+    }
+}
+
+/// I1: a release rests on the promise of every region the rule requires.
+#[must_use]
+pub fn released_only_when_complete(generation: &global::Generation, spec: &Spec) -> bool {
+    let released = generation.decided.as_ref().is_some_and(|decided| decided.outcome.verdict.is_released());
+    let promised = || spec.regions.keys().all(|region| generation.reports.get(region).is_some_and(|r| r.complete));
+    !released || promised()
+}
+
+/// I2 and I5: two outcomes of one generation are the same bytes.
+#[must_use]
+pub fn one_outcome(one: &Outcome, other: &Outcome) -> bool {
+    one.generation != other.generation || one.digest() == other.digest()
+}
+
+/// I1 as one region can see it: a release that it has applied found its own
+/// promise given.
+#[must_use]
+pub fn region_promised_before_release(region: &Region) -> bool {
+    region.barriers().flat_map(|(_, barrier)| barrier.generations()).all(|generation| {
+        let released = generation.ended().is_some_and(|ended| matches!(ended.outcome.verdict, Verdict::Released(_)));
+        !released || generation.spec().is_none() || generation.completed().is_some()
+    })
+}
+
+/// I4 and I11: in every generation the arrived are among the expected, no more
+/// than expected, and the missing are exactly the rest.
+#[must_use]
+pub fn missing_is_exact(region: &Region) -> bool {
+    region.barriers().all(|(_, barrier)| {
+        barrier.generations().filter(|generation| !generation.is_closed()).all(|generation| {
+            let Some(slice) = barrier.slice(generation) else { return true };
+            let arrived = generation.arrivals().count() as u32;
+            let expected = slice.participants.expected();
+            arrived <= expected
+                && generation.missing(slice).count == expected - arrived
+                && generation.arrivals().all(|(id, _)| slice.participants.admits(id))
+        })
+    })
+}

@@ -1,0 +1,248 @@
+//! What can be asked of a region's state. Nothing here changes it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region};
+use crate::caps;
+use crate::generation::{GenerationId, State};
+use crate::identity::{Digest, Epoch, History, Stamp, Timestamp, Writer};
+use crate::name::{BarrierName, Key, ParticipantId, RegionName};
+use crate::outcome::Failure;
+use crate::participants::{Participants, compress};
+use crate::report::{Missing, RegionReport};
+use crate::spec::Slice;
+
+impl Region {
+    /// The region's name.
+    #[must_use]
+    pub fn name(&self) -> &RegionName {
+        &self.name
+    }
+
+    /// The life of the log this state was replayed from.
+    #[must_use]
+    pub fn history(&self) -> History {
+        self.history
+    }
+
+    /// The index of the last entry applied.
+    #[must_use]
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Where this state stands in the log.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { history: self.history, shard: self.shard, index: self.index }
+    }
+
+    /// Milliseconds the region's leaders have counted.
+    #[must_use]
+    pub fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// The incarnation of the leader that acts.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The last sequence number of each living writer.
+    #[must_use]
+    pub fn writers(&self) -> &BTreeMap<Writer, u64> {
+        &self.writers
+    }
+
+    /// All barriers the region has heard of.
+    pub fn barriers(&self) -> impl Iterator<Item = (&BarrierName, &Barrier)> {
+        self.barriers.iter()
+    }
+
+    /// One barrier.
+    #[must_use]
+    pub fn barrier(&self, name: &BarrierName) -> Option<&Barrier> {
+        self.barriers.get(name)
+    }
+
+    /// One generation.
+    #[must_use]
+    pub fn generation(&self, barrier: &BarrierName, n: u64) -> Option<&Generation> {
+        self.barriers.get(barrier)?.generations.get(&n)
+    }
+
+    /// Everything the region knows of one generation, stamped with the index
+    /// at which it knows it.
+    #[must_use]
+    pub fn report(&self, barrier: &BarrierName, n: u64) -> Option<RegionReport> {
+        let barrier = self.barriers.get(barrier)?;
+        let generation = barrier.generations.get(&n)?;
+        let slice = generation.spec.and_then(|spec| barrier.slices.get(&spec));
+        let complete = generation.completed.is_some();
+        Some(RegionReport {
+            region: self.name.clone(),
+            stamp: self.stamp(),
+            generation: generation.id.clone(),
+            expected: slice.map_or(0, |slice| slice.participants.expected()),
+            arrived: generation.counts.ok,
+            failed: generation.counts.failed,
+            retrying: generation.counts.retrying,
+            complete,
+            over_failures: slice.is_some_and(|slice| generation.counts.over_failures(slice)),
+            missing: slice.map(|slice| generation.missing(slice)).unwrap_or_default(),
+            failures: generation.failures(&self.name),
+            outputs: if complete && generation.ended.is_none() { generation.outputs() } else { BTreeMap::new() },
+            first_arrival_at: generation.first_arrival_at,
+            last_arrival_at: generation.last_arrival_at,
+            applied: generation.ended.as_ref().map(|ended| ended.digest),
+            name_taken: false,
+        })
+    }
+}
+
+impl Barrier {
+    /// All generations, by number.
+    pub fn generations(&self) -> impl DoubleEndedIterator<Item = &Generation> {
+        self.generations.values()
+    }
+
+    /// The generation with the highest number.
+    #[must_use]
+    pub fn latest(&self) -> Option<&Generation> {
+        self.generations.values().next_back()
+    }
+
+    /// One generation by number.
+    #[must_use]
+    pub fn generation(&self, n: u64) -> Option<&Generation> {
+        self.generations.get(&n)
+    }
+
+    /// A key's round; without one, the latest round of the key.
+    #[must_use]
+    pub fn keyed(&self, key: &Key, round: Option<u32>) -> Option<&Generation> {
+        let rounds = (key.clone(), round.unwrap_or(0))..=(key.clone(), round.unwrap_or(u32::MAX));
+        let (_, n) = self.rounds.range(rounds).next_back()?;
+        self.generations.get(n)
+    }
+
+    /// The slice a generation was opened with.
+    #[must_use]
+    pub fn slice(&self, generation: &Generation) -> Option<&Slice> {
+        self.slices.get(&generation.spec?)
+    }
+}
+
+impl Generation {
+    /// How it is named.
+    #[must_use]
+    pub fn id(&self) -> &GenerationId {
+        &self.id
+    }
+
+    /// The digest of its slice.
+    #[must_use]
+    pub fn spec(&self) -> Option<Digest> {
+        self.spec
+    }
+
+    /// When it was opened, on the coordinator's clock.
+    #[must_use]
+    pub fn opened_at(&self) -> Timestamp {
+        self.opened_at
+    }
+
+    /// How many arrived, failed, or are trying again.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// When the region completed.
+    #[must_use]
+    pub fn completed(&self) -> Option<Completed> {
+        self.completed
+    }
+
+    /// How it ended, as applied here.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Whether only the bare verdict is left.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The state as far as this region knows. A region that has applied a
+    /// release says released: others may still be applying it.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match &self.ended {
+            None => State::Gathering,
+            Some(ended) if ended.outcome.verdict.is_released() => State::Released,
+            Some(_) => State::Broken,
+        }
+    }
+
+    /// All arrivals, by participant.
+    pub fn arrivals(&self) -> impl Iterator<Item = (&ParticipantId, &Arrival)> {
+        self.arrivals.iter()
+    }
+
+    /// One participant's arrival.
+    #[must_use]
+    pub fn arrival(&self, participant: &ParticipantId) -> Option<&Arrival> {
+        self.arrivals.get(participant)
+    }
+
+    /// The highest attempt a participant withdrew.
+    #[must_use]
+    pub fn withdrawn(&self, participant: &ParticipantId) -> Option<u32> {
+        self.withdrawn.get(participant).copied()
+    }
+
+    /// Every participant that has no arrival; empty when they have no names.
+    pub fn missing_ids<'a>(&'a self, slice: &'a Slice) -> impl Iterator<Item = ParticipantId> + 'a {
+        let set = match &slice.participants {
+            Participants::Set(set) => Some(set),
+            Participants::Count(_) => None,
+        };
+        set.into_iter().flat_map(|set| set.iter()).filter(|id| !self.arrivals.contains_key(id))
+    }
+
+    /// How many are missing, and the first of them (I11).
+    #[must_use]
+    pub fn missing(&self, slice: &Slice) -> Missing {
+        let count = slice.participants.expected().saturating_sub(self.arrivals.len() as u32);
+        let names: Vec<ParticipantId> = match count {
+            0 => Vec::new(),
+            _ => self.missing_ids(slice).take(caps::MISSING_NAMES_MAX).collect(),
+        };
+        Missing { count, names: compress(&names) }
+    }
+
+    fn failures(&self, region: &RegionName) -> Vec<Failure> {
+        if self.counts.failed == 0 {
+            return Vec::new();
+        }
+        let failed = self.arrivals.iter().filter(|(_, arrival)| arrival.outcome == ArrivalOutcome::Failed);
+        failed
+            .take(caps::FAILURES_NAMED_MAX)
+            .map(|(participant, arrival)| Failure {
+                region: region.clone(),
+                participant: participant.clone(),
+                attempt: arrival.attempt,
+                note: arrival.note.clone(),
+            })
+            .collect()
+    }
+
+    fn outputs(&self) -> BTreeMap<ParticipantId, alloc::string::String> {
+        self.arrivals.iter().filter_map(|(id, arrival)| Some((id.clone(), arrival.output.clone()?))).collect()
+    }
+}
