@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # variables of `services`
+# shellcheck disable=SC2154,SC2034 # variables of `services` and for it
 # Ports, first data and command line of each service, and how it is started and
 # stopped. Sourced by `services`, which sets $dir, $cache, $regions, $fixed and
 # defines die and source_of.
