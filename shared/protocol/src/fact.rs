@@ -3,6 +3,7 @@
 //! and the number of publishers change nothing.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,12 +36,13 @@ impl Fact {
         }
     }
 
-    /// The one region it is for; `None` is for every region of the barrier.
+    /// Whether a region has a part in the generation, and must hear this.
     #[must_use]
-    pub fn region(&self) -> Option<&RegionName> {
+    pub fn concerns(&self, region: &RegionName) -> bool {
         match self {
-            Self::Opened(opened) => Some(&opened.region),
-            Self::Decided(_) | Self::Closed(_) => None,
+            Self::Opened(opened) => opened.region == *region,
+            Self::Decided(decided) => decided.regions.contains(region),
+            Self::Closed(closed) => closed.regions.contains(region),
         }
     }
 }
@@ -67,6 +69,8 @@ pub struct Opened {
 pub struct Decided {
     /// How it ended.
     pub outcome: Outcome,
+    /// The regions that have a part in it.
+    pub regions: Vec<RegionName>,
     /// The generation that this end opens, when the barrier is cyclic.
     pub next: Option<Next>,
 }
@@ -91,6 +95,8 @@ pub struct Next {
 pub struct Closed {
     /// Which generation.
     pub generation: GenerationId,
+    /// The regions that have a part in it.
+    pub regions: Vec<RegionName>,
 }
 
 /// A region's greeting: who it is, and where its log stands.

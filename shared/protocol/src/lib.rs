@@ -27,6 +27,7 @@ pub mod generation;
 pub mod global;
 pub mod identity;
 pub mod invariant;
+pub mod lease;
 pub mod name;
 pub mod outcome;
 pub mod participants;

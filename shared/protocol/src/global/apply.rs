@@ -221,6 +221,11 @@ impl Work<'_> {
         let next = (cyclic && self.barrier.gathering == 0).then(|| self.new_generation(None, 0, Opening::ByItself));
         let decided = Decided {
             outcome: outcome.clone(),
+            regions: self
+                .barrier
+                .specs
+                .get(&revision)
+                .map_or_else(Vec::new, |spec| spec.regions.keys().cloned().collect()),
             next: next.as_ref().map(|next| Next {
                 generation: next.id.clone(),
                 same_spec: next.revision == revision,

@@ -19,7 +19,7 @@ mod command;
 mod facts;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -27,6 +27,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 pub use command::{Arrive, Arrived, Command, Effect, Refusal, Reply, Withdraw};
+pub use read::Heard;
 
 use crate::generation::GenerationId;
 use crate::identity::{Digest, Epoch, History, SessionId, Timestamp, Writer};

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region};
 use crate::caps;
+use crate::fact::Fact;
 use crate::generation::{GenerationId, State};
 use crate::identity::{Digest, Epoch, History, Stamp, Timestamp, Writer};
 use crate::name::{BarrierName, Key, ParticipantId, RegionName};
@@ -12,6 +13,17 @@ use crate::outcome::Failure;
 use crate::participants::{Participants, compress};
 use crate::report::{Missing, RegionReport};
 use crate::spec::Slice;
+
+/// What a fact is to a region that hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It must go on the log.
+    New,
+    /// It was applied before; who sent it has not heard that.
+    Known,
+    /// Another outcome was applied before (against I2).
+    Different,
+}
 
 impl Region {
     /// The region's name.
@@ -71,6 +83,23 @@ impl Region {
     #[must_use]
     pub fn generation(&self, barrier: &BarrierName, n: u64) -> Option<&Generation> {
         self.barriers.get(barrier)?.generations.get(&n)
+    }
+
+    /// What a fact would be to this region.
+    #[must_use]
+    pub fn heard(&self, fact: &Fact) -> Heard {
+        let id = fact.generation();
+        let Some(generation) = self.generation(&id.barrier, id.n) else { return Heard::New };
+        match fact {
+            Fact::Opened(_) => Heard::Known,
+            Fact::Decided(decided) => match &generation.ended {
+                None => Heard::New,
+                Some(ended) if ended.digest == decided.outcome.digest() => Heard::Known,
+                Some(_) => Heard::Different,
+            },
+            Fact::Closed(_) if generation.closed => Heard::Known,
+            Fact::Closed(_) => Heard::New,
+        }
     }
 
     /// Everything the region knows of one generation, stamped with the index
