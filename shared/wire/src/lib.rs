@@ -4,7 +4,8 @@
 //!   HTTP status, whether a repeat helps, and the exit code of the CLI.
 //! - [`definition`]: a definition as people write it, checked into a
 //!   [`Spec`](muster_protocol::spec::Spec) with sentences that say what to change.
-//! - [`reference`]: how a generation is named in a path.
+//! - [`nearest`]: the known name that a misspelt one means.
+//! - [`mod@reference`]: how a generation is named in a path.
 //! - [`request`] and [`answer`]: HTTP bodies. Unknown fields are refused in
 //!   requests.
 //! - [`record`]: Kafka records, JSON, tagged and versioned. Unknown fields are
@@ -17,6 +18,7 @@
 pub mod answer;
 pub mod code;
 pub mod definition;
+pub mod nearest;
 pub mod problem;
 pub mod record;
 pub mod reference;

@@ -37,9 +37,10 @@ pub struct Problem {
 /// Where to read more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
-    /// The page about the code.
+    /// The page about the code. Boxed to keep a problem below 128 bytes, since
+    /// it is the error of most results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doc: Option<String>,
+    pub doc: Option<Box<str>>,
 }
 
 impl Problem {
@@ -52,7 +53,7 @@ impl Problem {
             detail: detail.into(),
             retry: code.retry(),
             hint: None,
-            links: Links { doc: Some(format!("docs/codes.md#{code}")) },
+            links: Links { doc: Some(format!("docs/codes.md#{code}").into()) },
             more: Map::new(),
         }
     }

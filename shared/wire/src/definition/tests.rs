@@ -1,0 +1,364 @@
+use muster_protocol::caps;
+use muster_protocol::participants::Participants;
+use proptest::prelude::*;
+
+use super::*;
+use crate::code::Code;
+
+const GOOD: &str = "
+kind: Barrier
+name: etl/map
+description: all map parts of a night are written
+owner: data-platform
+labels: {app: etl, off: no}
+regions: {us-east: , ap-south: {participants: '[0-511]'}}
+participants: '[0-1023]'
+generations: keyed
+maxOpen: 4
+deadline: 2h
+";
+
+fn name() -> BarrierName {
+    "etl/map".parse().unwrap()
+}
+
+fn yaml(text: &str) -> Result<Parsed, Problem> {
+    parse(&name(), text.as_bytes())
+}
+
+/// The shortest good definition, with these lines instead of or beside its own.
+fn with(lines: &str) -> Result<Parsed, Problem> {
+    let mut text = String::new();
+    for (field, line) in
+        [("regions", "regions: [a, b]"), ("participants", "participants: 3"), ("deadline", "deadline: 2h")]
+    {
+        let replaced =
+            lines.lines().any(|other| other.starts_with(&format!("{field}:")) || other == format!("-{field}"));
+        text.push_str(if replaced { "" } else { line });
+        text.push('\n');
+    }
+    text.extend(lines.lines().filter(|line| !line.starts_with('-')).flat_map(|line| [line, "\n"]));
+    yaml(&text)
+}
+
+fn slice<'a>(parsed: &'a Parsed, region: &str) -> &'a muster_protocol::spec::Slice {
+    &parsed.spec.regions[&region.parse().unwrap()]
+}
+
+#[test]
+fn a_definition_is_read() {
+    let parsed = yaml(GOOD).unwrap();
+    let spec = &parsed.spec;
+    assert_eq!(spec.name, name());
+    assert_eq!(spec.generations, Generations::Keyed { max_open: 4 });
+    assert_eq!(spec.deadline_ms, Some(7_200_000));
+    assert_eq!(spec.owner, "data-platform");
+    assert_eq!(spec.labels["off"], "no");
+    assert_eq!(slice(&parsed, "us-east").participants.expected(), 1024);
+    assert_eq!(slice(&parsed, "ap-south").participants.expected(), 512);
+    assert_eq!(slice(&parsed, "ap-south").outputs_bytes_max as usize, caps::OUTPUTS_PER_GENERATION_BYTES_MAX / 2);
+    assert_eq!(parsed.written["participants"], "[0-1023]");
+    assert_eq!(parsed.effective["regions"]["us-east"]["participants"], "[0-1023]");
+    assert_eq!(parsed.effective["retention"], "30d");
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let json = r#"{"regions": ["b", "a"], "participants": 3, "deadline": "none"}"#;
+    let parsed = yaml(json).unwrap();
+    assert_eq!(parsed.spec, with("deadline: none").unwrap().spec);
+    assert_eq!(parsed.spec.deadline_ms, None);
+    assert_eq!(parsed.spec.generations, Generations::Single);
+    // YAML's own braces are no JSON, and are read all the same.
+    assert_eq!(yaml("{regions: [a, b], participants: 3, deadline: none}").unwrap().spec, parsed.spec);
+}
+
+#[test]
+fn every_value_that_works_today_may_be_written_out() {
+    let written = with(
+        "scope: global\nattempts: 1\nmaxFailures: 0\nfailFast: true\nreleaseWhen: all\nkeepArrivals: true\nretention: 30d\n\
+         generations: single\nregions: {a: {maxFailures: 0}, b: {}}",
+    );
+    assert_eq!(written.unwrap().spec, with("").unwrap().spec);
+    assert_eq!(with("generations: cyclic").unwrap().spec.generations, Generations::Cyclic);
+    assert_eq!(
+        with("generations: keyed").unwrap().spec.generations,
+        Generations::Keyed { max_open: caps::MAX_OPEN_DEFAULT }
+    );
+    assert_eq!(with("deadline: 30d").unwrap().spec.deadline_ms, Some(caps::DEADLINE_MS_MAX));
+}
+
+#[test]
+fn participants_are_a_number_or_exactly_these() {
+    let of = |lines: &str| slice(&with(lines).unwrap(), "a").participants.clone();
+    assert_eq!(of("participants: 1000000"), Participants::Count(1_000_000));
+    let cases = [
+        ("'[17,204-206]'", 4, "17"),
+        ("'[0-3],x, p-[007-120]'", 4 + 1 + 114, "p-007"),
+        ("['[0-3]', x]", 5, "x"),
+        ("[17, 18, 007]", 3, "007"),
+        ("[1024]", 1, "1024"),
+        ("'[1024]'", 1, "1024"),
+        ("'0-[1]'", 1, "0-1"),
+        ("worker", 1, "worker"),
+    ];
+    for (text, expected, inside) in cases {
+        let participants = of(&format!("participants: {text}"));
+        assert_eq!(participants.expected(), expected, "{text}");
+        assert!(matches!(&participants, Participants::Set(set) if set.contains(&inside.parse().unwrap())), "{text}");
+    }
+}
+
+/// Field, lines, and what the sentence must hold.
+const INVALID: &[(&str, &str, &str)] = &[
+    ("kind", "kind: Semaphore", "kind: Barrier"),
+    ("name", "name: etl/mop", "etl/map"),
+    ("name", "name: 5", "etl/map"),
+    ("particpants", "particpants: 3", "participants is one"),
+    ("colour", "colour: red", "there are kind, name"),
+    ("regions", "-regions", "list the regions"),
+    ("regions", "regions: []", "no regions"),
+    ("regions", "regions: {}", "no regions"),
+    ("regions", "regions: a", "not a list"),
+    ("regions", "regions: [a, a]", "listed twice"),
+    ("regions", "regions: [A]", "1 to 63"),
+    ("regions", "regions: [1]", "in quotes"),
+    ("regions.a", "regions: {a: 3}", "{participants: 3}"),
+    ("regions.a.participant", "regions: {a: {participant: 3}}", "participants is one"),
+    ("regions.a.deadline", "regions: {a: {deadline: 3h}}", "whole barrier"),
+    ("regions.a.participants", "regions: {a: {participants: 0}}", "expects nobody"),
+    ("regions.a.maxFailures", "regions: {a: {maxFailures: -1}}", "percentage"),
+    ("regions.b.participants", "-participants\nregions: {a: {participants: 1}, b: {}}", "is missing"),
+    ("participants", "participants: 0", "expects nobody"),
+    ("participants", "participants: -1", "whole number"),
+    ("participants", "participants: 1.5", "whole number"),
+    ("participants", "participants: 1000001", "limit of 1000000"),
+    ("participants", "participants: 99999999999", "99999999999"),
+    ("participants", "participants: '1024'", "remove the quotes"),
+    ("participants", "participants: '1024'", "[\"1024\"]"),
+    ("participants", "participants: [0-1023]", "\"[0-1023]\", in quotes"),
+    ("participants", "participants: 0-1023", "\"0-[1023]\""),
+    ("participants", "participants: []", "expects nobody"),
+    ("participants", "participants: [x, x]", "listed twice"),
+    ("participants", "participants: '[0-9],7'", "listed twice"),
+    ("participants", "participants: '[9-0]'", "ends before"),
+    ("participants", "participants: '[0-9'", "neither"),
+    ("participants", "participants: [x, true]", "not an id"),
+    ("participants", "participants: '[0-1000000]'", "1000001 participants are over the limit of 1000000"),
+    ("participants", "participants: 1_000", "(write 1000)"),
+    ("participants", "participants:", "null"),
+    ("generations", "generations: cycle", "single or cyclic or keyed"),
+    ("generations", "generations: 3", "single or cyclic or keyed"),
+    ("maxOpen", "maxOpen: 3", "only keyed"),
+    ("maxOpen", "generations: keyed\nmaxOpen: 0", "1 to 1000"),
+    ("maxOpen", "generations: keyed\nmaxOpen: 1001", "1 to 1000"),
+    ("deadline", "-deadline", "\"none\""),
+    ("deadline", "deadline:", "\"none\""),
+    ("deadline", "deadline: 30", "\"30s\""),
+    ("deadline", "deadline: 0s", "at once"),
+    ("deadline", "deadline: soon", "2h"),
+    ("deadline", "deadline: 31d", "limit of 30d"),
+    ("deadline", "deadline: 720h1ms", "limit of 30d"),
+    ("owner", "owner: 5", "in quotes"),
+    ("owner", "owner:", "empty"),
+    ("labels", "labels: [a]", "map"),
+    ("labels.a", "labels: {a: 1}", "in quotes"),
+    ("labels.a", "labels: {a: true}", "in quotes"),
+    ("labels", "labels: {'': x}", "no name"),
+    ("scope", "scope: local", "global or regional"),
+    ("attempts", "attempts: 0", "1 or more"),
+    ("maxFailures", "maxFailures: '101%'", "percentage"),
+    ("maxFailures", "maxFailures: many", "percentage"),
+    ("failFast", "failFast: 1", "true nor false"),
+    ("keepArrivals", "keepArrivals: yes", "true nor false"),
+    ("releaseWhen", "releaseWhen: most", "not a rule"),
+    ("releaseWhen", "releaseWhen: {atLeast: 3, of: [a, b]}", "never hold"),
+    ("releaseWhen", "releaseWhen: {all: []}", "not a list"),
+    ("releaseWhen", "releaseWhen: {any: [a]}", "not a rule"),
+    ("liveness", "liveness: 30s", "map"),
+    ("liveness.onLost", "liveness: {onLost: panic}", "fail or exclude or wait"),
+    ("liveness.tll", "liveness: {tll: 3s}", "ttl"),
+    ("retention", "retention: 91d", "limit of 90d"),
+    ("retention", "retention: 1001", "1 to 1000"),
+    ("retention", "retention: long", "30s"),
+    ("after", "after: extract", "namespace/name"),
+];
+
+const LATER: &[(&str, &str)] = &[
+    ("scope", "scope: regional"),
+    ("attempts", "attempts: 3"),
+    ("maxFailures", "maxFailures: 1"),
+    ("maxFailures", "maxFailures: '1%'"),
+    ("regions.a.maxFailures", "regions: {a: {maxFailures: 5}}"),
+    ("failFast", "failFast: false"),
+    ("releaseWhen", "releaseWhen: {all: [a, {atLeast: 1, of: [a, b]}]}"),
+    ("liveness", "liveness: {ttl: 30s, rejoin: 5m, onLost: fail}"),
+    ("keepArrivals", "keepArrivals: false"),
+    ("retention", "retention: 7d"),
+    ("retention", "retention: 100"),
+    ("after", "after: etl/extract"),
+];
+
+fn assert_found(problem: &Problem, field: &str, sentence: &str) {
+    let errors = problem.more["errors"].as_array().unwrap();
+    let found = errors
+        .iter()
+        .any(|error| error["field"] == field && error["message"].as_str().is_some_and(|text| text.contains(sentence)));
+    assert!(found, "no {field:?} with {sentence:?} in {errors:?}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_what_to_change() {
+    for (field, lines, sentence) in INVALID {
+        let problem = with(lines).expect_err(lines);
+        assert_eq!(problem.code, Code::InvalidDefinition, "{lines}");
+        assert_found(&problem, field, sentence);
+    }
+}
+
+#[test]
+fn what_comes_later_is_refused_with_what_works_today() {
+    for (field, lines) in LATER {
+        let problem = with(lines).expect_err(lines);
+        assert_eq!((problem.code, problem.status), (Code::NotYet, 422), "{lines}");
+        assert_found(&problem, field, "not supported yet; ");
+        assert!(problem.detail.contains("today"), "{}", problem.detail);
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let problem = yaml("regions: []\nattempts: 2\nspeed: 9\n").unwrap_err();
+    assert_eq!(problem.code, Code::InvalidDefinition);
+    assert_eq!(problem.more["errors"].as_array().unwrap().len(), 4);
+    assert!(problem.detail.ends_with("(and 3 more problems)"), "{}", problem.detail);
+}
+
+#[test]
+fn sizes_over_a_cap_are_refused_with_the_number() {
+    let labels: Vec<String> = (0..17).map(|n| format!("l{n}: x")).collect();
+    assert_found(
+        &with(&format!("labels: {{{}}}", labels.join(", "))).unwrap_err(),
+        "labels",
+        "17 labels are over the limit of 16",
+    );
+    let regions: Vec<String> = (0..129).map(|n| format!("r{n}")).collect();
+    let problem = with(&format!("regions: [{}]", regions.join(", "))).unwrap_err();
+    assert_found(&problem, "regions", "129 regions are over the limit of 128");
+    let long = "x".repeat(1_025);
+    assert_found(&with(&format!("owner: {long}")).unwrap_err(), "owner", "1025 bytes are over the limit of 1024");
+    let ids: Vec<String> = (0..2_001).map(|n| format!("w{n}")).collect();
+    let problem = with(&format!("participants: [{}]", ids.join(", "))).unwrap_err();
+    assert_found(&problem, "participants", "over the limit of 2000");
+    let mut rule = "a".to_owned();
+    (0..9).for_each(|_| rule = format!("{{all: [{rule}]}}"));
+    assert_found(&with(&format!("releaseWhen: {rule}")).unwrap_err(), "releaseWhen", "limit of 8");
+    let big = parse(&name(), &vec![b' '; caps::DEFINITION_BYTES_MAX + 1]).unwrap_err();
+    assert_eq!(big.code, Code::TooLarge);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for bad in ["", "- a", "a: [", "{\"a\": ", "regions: [a]\nregions: [b]", "{\"a\": 1, \"a\": 2}", &deep, "5"] {
+        let problem = yaml(bad).unwrap_err();
+        assert_eq!(problem.code, Code::InvalidDefinition, "{problem}");
+    }
+    assert_eq!(parse(&name(), b"\xff\xfe").unwrap_err().code, Code::InvalidDefinition);
+}
+
+#[test]
+fn files_hold_several_definitions() {
+    let file = "# one night\nkind: Barrier\nname: etl/map\nregions: [a]\n---\nname: etl/reduce\n---\n";
+    let documents = documents(file).unwrap();
+    let names: Vec<&str> = documents.iter().map(|document| document.name.as_str()).collect();
+    assert_eq!(names, ["etl/map", "etl/reduce"]);
+    assert_eq!(documents[0].body["regions"][0], "a");
+    assert_eq!(super::documents("{\"name\": \"a/b\"}").unwrap().len(), 1);
+    for (bad, sentence) in [
+        ("", "no definition"),
+        ("name: a/b\n---\nkind: Lock\nname: a/c\n", "document 2: kind \"Lock\""),
+        ("regions: [a]", "name is missing"),
+        ("name: 5", "name must be text"),
+        ("name: etl", "namespace/name"),
+        ("- a", "map of fields"),
+        ("a: [", "can't be read as YAML"),
+        ("{\"name\": \"a/b\"", "can't be read as JSON"),
+    ] {
+        let problem = super::documents(bad).unwrap_err();
+        assert!(problem.detail.contains(sentence), "{bad:?}: {}", problem.detail);
+    }
+}
+
+#[test]
+fn changes_are_named_by_field() {
+    let before = with("owner: x").unwrap().effective;
+    let after = with("owner: y\nregions: {a: {participants: 4}, b: , c: }").unwrap().effective;
+    let list = changes(&before, &after);
+    let fields: Vec<&str> = list.iter().map(|change| change.field.as_str()).collect();
+    assert_eq!(fields, ["owner", "regions.a.participants", "regions.c"]);
+    assert_eq!((list[0].from.clone(), list[0].to.clone()), (Some("x".into()), Some("y".into())));
+    assert_eq!(list[2].from, None);
+    assert!(changes(&after, &after).is_empty());
+}
+
+#[test]
+fn ids_that_look_like_something_else_survive_being_printed() {
+    for text in ["'[1024]'", "'0-[1]'", "['0-[01]', '[7]']", "[017]", "p-[007-120]", "['[0-3]', '[7-9]', 5]"] {
+        let parsed = with(&format!("participants: {text}")).unwrap();
+        let again = parse(&name(), parsed.effective.to_string().as_bytes()).unwrap();
+        assert_eq!(again.spec, parsed.spec, "{text}: {}", parsed.effective);
+    }
+}
+
+fn participants_text() -> impl Strategy<Value = Value> {
+    let item = prop_oneof![
+        (0_u32..300).prop_map(|n| n.to_string()),
+        (0_u32..100, 0_u32..50).prop_map(|(first, more)| format!("[{first}-{}]", first + more)),
+        (0_u32..100, 0_u32..50).prop_map(|(first, more)| format!("p-[{first:04}-{:04}]", first + more)),
+        "[a-z]{1,3}",
+        (0_u32..9, 0_u32..9).prop_map(|(a, b)| format!("{a}-[{b}]")),
+    ];
+    prop_oneof![(1_u32..2_000_000).prop_map(Value::from), prop::collection::vec(item, 1..6).prop_map(Value::from)]
+}
+
+proptest! {
+    #[test]
+    fn the_effective_document_defines_the_same_barrier(
+        participants in prop::collection::btree_map("[a-c]{1,2}", participants_text(), 1..4),
+        deadline in 1_u64..=caps::DEADLINE_MS_MAX,
+        owner in ".{0,30}",
+        labels in prop::collection::btree_map(".{1,9}", ".{0,9}", 0..4),
+        generations in prop::sample::select(vec!["single", "cyclic", "keyed"]),
+    ) {
+        let regions: Map<String, Value> =
+            participants.into_iter().map(|(region, participants)| (region, json!({"participants": participants}))).collect();
+        let written = json!({"regions": regions, "deadline": format!("{deadline}ms"), "owner": owner, "labels": labels,
+            "generations": generations});
+        if let Ok(parsed) = parse(&name(), written.to_string().as_bytes()) {
+            let again = parse(&name(), parsed.effective.to_string().as_bytes()).unwrap();
+            prop_assert_eq!(&again.spec, &parsed.spec);
+            prop_assert_eq!(&again.effective, &parsed.effective);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&name(), &body);
+        let _ = documents(&String::from_utf8_lossy(&body));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "[a-z:{}\\[\\]\"'\\-, \n&*!|>0-9#?%@`]{0,120}") {
+        let _ = yaml(&text);
+        let _ = documents(&text);
+    }
+
+    #[test]
+    fn no_value_of_a_field_makes_it_panic(
+        field in prop::sample::select(vec!["regions", "participants", "deadline", "labels", "releaseWhen", "maxFailures", "liveness", "retention"]),
+        value in "[a-c0-9\\[\\]{}:, '%é-]{0,40}",
+    ) {
+        let _ = with(&format!("{field}: {value}"));
+    }
+}
