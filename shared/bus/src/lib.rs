@@ -14,6 +14,11 @@
 //! one process, nothing stored). Both pass [`conformance`].
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod conformance;
+pub mod embedded;
+mod record;
+mod topic;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
