@@ -32,6 +32,8 @@ pub mod poll;
 pub mod ready;
 pub mod routes;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 pub use extract::{Json, Query};
 pub use failure::{Answer, Failure};
