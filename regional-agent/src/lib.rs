@@ -1,5 +1,30 @@
 //! The agent of a region: drives the region's machine over a replicated log,
 //! and speaks HTTP with the participants of its datacenter.
+//!
+//! ```text
+//!   participants ──▶ api ──▶ driver::Handle ──▶ driver ──▶ log (etcd | embedded)
+//!                     ▲                           │ effects
+//!                     └──────── waiters ◀─────────┤
+//!                                                 ▼
+//!   coordinator ◀── bus ◀── reporter ◀── News ── driver
+//!   coordinator ──▶ bus ──▶ downlink ──▶ driver::Handle
+//! ```
+//!
+//! Invariant: nothing here decides. The replica and the region's machine in
+//! `muster-protocol` do; this crate carries out and answers.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod api;
+mod coordinator;
+mod downlink;
+pub mod driver;
+mod leadership;
 pub mod log;
+mod options;
+mod reporter;
+mod service;
+mod waiters;
+
+pub use options::Options;
+pub use service::{Service, StartError};
+pub use waiters::{Waiter, Waiters};

@@ -22,6 +22,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -51,7 +52,7 @@ pub enum Input {
         /// Whose answer it is.
         ticket: Ticket,
         /// The command.
-        command: Command,
+        command: Box<Command>,
     },
     /// Somebody wants to read what is certainly not older than now.
     ReadRequested(Ticket),
@@ -114,6 +115,8 @@ pub enum Appended {
     HeadGone,
     /// The log has no room; not written.
     Full,
+    /// The log refused it, and would again; not written.
+    Refused,
     /// Written or not.
     Unknown,
 }
@@ -194,6 +197,8 @@ pub enum NotDone {
     Unavailable,
     /// The log has no room.
     Full,
+    /// The log refused it.
+    Refused,
     /// This replica has stopped.
     Stopped,
 }

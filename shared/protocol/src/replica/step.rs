@@ -17,7 +17,7 @@ impl Replica {
         match input {
             Input::Registered(writer) => self.registered(writer),
             Input::RegistrationLost(writer) => self.writer_gone(writer, &mut outputs),
-            Input::Submitted { ticket, command } => self.submitted(ticket, command, &mut outputs),
+            Input::Submitted { ticket, command } => self.submitted(ticket, *command, &mut outputs),
             Input::ReadRequested(ticket) if self.phase == Phase::Stopped => {
                 outputs.push(Output::Answer { ticket, answer: Answer::NotDone(NotDone::Stopped) });
             }
@@ -121,10 +121,11 @@ impl Replica {
             Appended::AlreadyThere => self.in_flight = None,
             Appended::WriterGone => self.writer_gone(writer, outputs),
             Appended::HeadGone => self.stop(Stop::HeadGone, outputs),
-            Appended::Full => {
+            Appended::Full | Appended::Refused => {
                 self.in_flight = None;
                 let commands = self.batches.remove(&seq).map(|batch| batch.commands).unwrap_or_default();
-                let answer = Answer::NotDone(NotDone::Full);
+                let why = if result == Appended::Full { NotDone::Full } else { NotDone::Refused };
+                let answer = Answer::NotDone(why);
                 outputs.extend(commands.iter().map(|q| Output::Answer { ticket: q.ticket, answer: answer.clone() }));
             }
             Appended::Unknown => {

@@ -1,6 +1,7 @@
 //! The replica's rules, against a log that is a plain vector.
 #![allow(unused_must_use)]
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -32,7 +33,7 @@ fn open() -> Command {
 }
 
 fn submit(ticket: u64, command: Command) -> Input {
-    Input::Submitted { ticket: Ticket(ticket), command }
+    Input::Submitted { ticket: Ticket(ticket), command: Box::new(command) }
 }
 
 /// The one append among the outputs, at an index.

@@ -1,0 +1,252 @@
+//! Arrivals, alone and in batches, and withdrawals.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use muster_http::poll::{Pending, Wait};
+use muster_http::{Answer, Failure, GenerationPath, Json, ParticipantPath, Query};
+use muster_protocol::caps;
+use muster_protocol::generation::GenerationId;
+use muster_protocol::identity::Timestamp;
+use muster_protocol::name::{ParticipantId, RegionName};
+use muster_protocol::region::{Arrive, Command, Reply, Withdraw};
+use muster_telemetry::{TraceContext, metrics};
+use muster_wire::answer::{Arrived, BatchArrived, BatchItem};
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
+use muster_wire::request;
+use serde::Deserialize;
+
+use super::locate::{Place, Purpose};
+use super::{Api, speak};
+use crate::driver::NoAnswer;
+
+/// Parameters of an arrival.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameters {
+    wait: Option<Wait>,
+    whole: Option<bool>,
+    pending: Option<Pending>,
+    region: Option<RegionName>,
+}
+
+/// Parameters of a withdrawal.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WithdrawParameters {
+    attempt: Option<u32>,
+    region: Option<RegionName>,
+}
+
+pub(super) async fn arrive(
+    State(api): State<Api>,
+    path: ParticipantPath,
+    Query(parameters): Query<Parameters>,
+    Json(body): Json<request::Arrival>,
+) -> Answer<Response> {
+    api.own_region(parameters.region.as_ref().or(body.region.as_ref()))?;
+    let patience = parameters.wait.map(|wait| wait.0);
+    let id = api.arrivable(&path.barrier, &path.id, patience).await?;
+    let command = command(&id, path.participant.clone(), body)?;
+    let reply = api.handle.submit(command.clone(), TraceContext::current()).await;
+    let arrived = api.answer_arrival(&id, &command, reply)?;
+    match patience {
+        None => {
+            let status = if arrived.first && !arrived.late { StatusCode::CREATED } else { StatusCode::OK };
+            Ok((status, axum::Json(arrived)).into_response())
+        }
+        Some(patience) => {
+            let waited = api.wait_for(&id, patience, parameters.whole.unwrap_or(false)).await;
+            let released = waited.map_err(|failure| {
+                // What is durable is said to be so, whatever became of the wait.
+                Failure::from(Pending::apply(parameters.pending, failure.into_problem().with("arrived", true)))
+            })?;
+            Ok(axum::Json(released).into_response())
+        }
+    }
+}
+
+pub(super) async fn batch(
+    State(api): State<Api>,
+    path: GenerationPath,
+    Query(parameters): Query<Parameters>,
+    Json(body): Json<request::Arrivals>,
+) -> Answer<Response> {
+    api.own_region(parameters.region.as_ref())?;
+    let count = body.arrivals.len();
+    if count == 0 || count > caps::BATCH_ARRIVALS_MAX {
+        let limit = caps::BATCH_ARRIVALS_MAX;
+        let detail = format!("a batch holds 1 to {limit} arrivals, and this one has {count}");
+        return Err(Problem::new(Code::BadRequest, detail).hint("send several batches").into());
+    }
+    let patience = parameters.wait.map(|wait| wait.0);
+    let id = api.arrivable(&path.barrier, &path.id, patience).await?;
+    let arrivals: Vec<_> = body.arrivals.into_iter().map(request::BatchArrival::split).collect();
+    let commands: Vec<Result<Command, Failure>> =
+        arrivals.iter().map(|(who, arrival)| command(&id, who.clone(), arrival.clone())).collect();
+    let good: Vec<Command> = commands.iter().filter_map(|command| command.as_ref().ok().cloned()).collect();
+    let mut replies = api.handle.submit_all(good, TraceContext::current()).await.into_iter();
+    let items: Vec<BatchItem> = arrivals
+        .into_iter()
+        .zip(commands)
+        .map(|((participant, _), command)| {
+            let arrived = command.and_then(|command| {
+                let reply = replies.next().unwrap_or(Err(NoAnswer::Unknown));
+                api.answer_arrival(&id, &command, reply)
+            });
+            item(participant, arrived)
+        })
+        .collect();
+    let failed = items.iter().filter(|item| item.problem.is_some()).count();
+    let Some(patience) = patience else { return Ok(axum::Json(BatchArrived { arrivals: items }).into_response()) };
+    if failed > 0 {
+        let items = serde_json::to_value(items).unwrap_or_default();
+        let problem =
+            Problem::new(Code::BadRequest, format!("{failed} of {count} arrivals were not done, so there is no wait"))
+                .hint("`arrivals` has an answer for each; mend those that failed and send the batch again")
+                .with("arrivals", items);
+        return Err(problem.into());
+    }
+    let waited = api.wait_for(&id, patience, parameters.whole.unwrap_or(false)).await;
+    let released = waited.map_err(|failure| {
+        Failure::from(Pending::apply(parameters.pending, failure.into_problem().with("arrived", true)))
+    })?;
+    Ok(axum::Json(released).into_response())
+}
+
+pub(super) async fn withdraw(
+    State(api): State<Api>,
+    path: ParticipantPath,
+    Query(parameters): Query<WithdrawParameters>,
+) -> Answer<StatusCode> {
+    api.own_region(parameters.region.as_ref())?;
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Withdraw, None).await? else {
+        return Err(api.no_part(&path.barrier));
+    };
+    let attempt = parameters.attempt.unwrap_or(1);
+    let participant = path.participant;
+    let command =
+        Command::Withdraw(Withdraw { barrier: id.barrier.clone(), n: id.n, participant: participant.clone(), attempt });
+    match api.handle.submit(command, TraceContext::current()).await {
+        Ok(Reply::Withdrawn) => Ok(StatusCode::NO_CONTENT),
+        Ok(Reply::Refused(refusal)) => {
+            let about = speak::About { id: &id, region: &api.region, participant: &participant, attempt };
+            Err(api.handle.read(|region| speak::refused(region, &about, &refusal)))
+        }
+        Ok(other) => Err(Failure::new(Code::Internal, format!("unexpected reply to a withdrawal: {other:?}"))),
+        Err(none) => Err(speak::no_answer(none)),
+    }
+}
+
+impl Api {
+    /// The region is implied here; naming another one is a mistake.
+    pub(super) fn own_region(&self, named: Option<&RegionName>) -> Answer<()> {
+        match named.filter(|region| **region != self.region) {
+            None => Ok(()),
+            Some(other) => Err(Problem::new(
+                Code::WrongRegion,
+                format!("this is an agent of {}, and the call is for {other}", self.region),
+            )
+            .hint(format!("send it to an agent of {other}, or to the coordinator"))
+            .into()),
+        }
+    }
+
+    pub(super) fn no_part(&self, barrier: &muster_protocol::name::BarrierName) -> Failure {
+        Problem::new(Code::WrongRegion, format!("{} has no part in {barrier}", self.region))
+            .hint("the definition lists its regions: muster ls -o yaml")
+            .into()
+    }
+
+    async fn arrivable(
+        &self,
+        barrier: &muster_protocol::name::BarrierName,
+        id: &muster_wire::reference::Reference,
+        patience: Option<std::time::Duration>,
+    ) -> Answer<GenerationId> {
+        match self.locate(barrier, id, Purpose::Arrive, patience).await? {
+            Place::Here(id) => Ok(id),
+            Place::Elsewhere => Err(self.no_part(barrier)),
+        }
+    }
+
+    fn answer_arrival(&self, id: &GenerationId, command: &Command, reply: Result<Reply, NoAnswer>) -> Answer<Arrived> {
+        let Command::Arrive(arrive) = command else {
+            return Err(Failure::new(Code::Internal, "not an arrival"));
+        };
+        let (result, answer) = match reply {
+            Ok(Reply::Arrived(arrived)) => {
+                let result = if arrived.first { "first" } else { "repeat" };
+                (result, Ok(self.handle.read(|region| speak::arrived(region, id, &arrive.participant, &arrived))))
+            }
+            Ok(Reply::Refused(refusal)) => {
+                let about = speak::About {
+                    id,
+                    region: &self.region,
+                    participant: &arrive.participant,
+                    attempt: arrive.attempt,
+                };
+                ("refused", Err(self.handle.read(|region| speak::refused(region, &about, &refusal))))
+            }
+            Ok(other) => {
+                ("error", Err(Failure::new(Code::Internal, format!("unexpected reply to an arrival: {other:?}"))))
+            }
+            Err(none) => ("unavailable", Err(speak::no_answer(none))),
+        };
+        metrics::arrivals(self.region.as_str().to_owned(), result).increment(1);
+        answer
+    }
+}
+
+/// Checks sizes at the border; the machine checks the rest.
+fn command(id: &GenerationId, participant: ParticipantId, body: request::Arrival) -> Result<Command, Failure> {
+    let size = |what: &str, text: Option<&String>, limit: usize| match text.map_or(0, String::len) {
+        bytes if bytes > limit => {
+            let detail = format!("the {what} of {participant} has {bytes} bytes, over the limit of {limit}");
+            Err(Failure::from(Problem::new(Code::TooLarge, detail).with("limit", limit)))
+        }
+        _ => Ok(()),
+    };
+    size("note", body.note.as_ref(), caps::NOTE_BYTES_MAX)?;
+    size("output", body.output.as_ref(), caps::OUTPUT_BYTES_MAX)?;
+    if body.session.is_some() {
+        let detail = "sessions are not supported yet; leave `session` out";
+        return Err(Failure::new(Code::NotYet, detail));
+    }
+    let attempt = body.attempt.unwrap_or(1);
+    if attempt == 0 {
+        return Err(Failure::new(Code::BadRequest, "attempt counts from 1"));
+    }
+    Ok(Command::Arrive(Arrive {
+        barrier: id.barrier.clone(),
+        n: id.n,
+        participant,
+        attempt,
+        outcome: body.outcome.unwrap_or_default(),
+        note: body.note,
+        output: body.output,
+        session: None,
+        at: now(),
+    }))
+}
+
+/// This machine's clock, for people to read; nothing is decided by it.
+pub(super) fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64))
+}
+
+fn item(participant: ParticipantId, arrived: Answer<Arrived>) -> BatchItem {
+    match arrived {
+        Ok(arrived) => {
+            let status = if arrived.first && !arrived.late { 201 } else { 200 };
+            BatchItem { participant, status, arrived: Some(arrived), problem: None }
+        }
+        Err(failure) => {
+            let problem = failure.into_problem();
+            BatchItem { participant, status: problem.status, arrived: None, problem: Some(problem) }
+        }
+    }
+}

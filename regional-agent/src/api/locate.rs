@@ -1,0 +1,238 @@
+//! Finding the generation a caller means, and waiting for one that its region
+//! has not heard of yet.
+//!
+//! ```text
+//! known here ─▶ done
+//! else: does the coordinator know it? (a first arrival opens a key)
+//!   no, for certain        ─▶ 404, 409, 422: what is wrong
+//!   yes, or no answer      ─▶ hold until it opens here, at most 5 s (or `wait=`)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_http::{Answer, Failure};
+use muster_protocol::generation::{GenerationId, State};
+use muster_protocol::name::{BarrierName, Key};
+use muster_protocol::region::Region;
+use muster_wire::answer;
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
+use muster_wire::reference::Reference;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::Api;
+use crate::coordinator::NoWord;
+
+/// How long a call is held for an opening that is on its way.
+const HOLD: Duration = Duration::from_secs(5);
+/// Open generations that a refusal names.
+const OPEN_NAMED: usize = 16;
+
+/// What the caller is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Arrive: the first arrival of a key opens it.
+    Arrive,
+    /// Take back: opens nothing.
+    Withdraw,
+    /// Wait or look: opens nothing, and `latest` is allowed.
+    Wait,
+}
+
+/// Where a generation is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// This region has a part in it.
+    Here(GenerationId),
+    /// It exists, and this region has no part in it.
+    Elsewhere,
+}
+
+/// What the coordinator says of a generation that is not known here.
+#[derive(Clone, Debug)]
+enum Word {
+    /// It exists: its opening, or its end, is on its way.
+    Coming,
+    /// It exists without this region.
+    Elsewhere,
+    /// It does not exist.
+    No(Box<Problem>),
+    /// No coordinator answered.
+    Away,
+}
+
+/// Questions on their way to the coordinator: a crowd that arrives at a new
+/// key asks once.
+#[derive(Debug, Default)]
+pub(crate) struct Questions(Mutex<HashMap<Question, Arc<OnceCell<Word>>>>);
+
+/// Which barrier, which generation, and whether to open it.
+type Question = (BarrierName, String, bool);
+
+impl Api {
+    /// The generation that `reference` names, held until it is known here.
+    pub(super) async fn locate(
+        &self,
+        barrier: &BarrierName,
+        reference: &Reference,
+        purpose: Purpose,
+        patience: Option<Duration>,
+    ) -> Answer<Place> {
+        if *reference == Reference::Latest && purpose != Purpose::Wait {
+            return Err(self.generation_required(barrier));
+        }
+        if let Some(found) = self.find(barrier, reference) {
+            return Ok(Place::Here(found));
+        }
+        // The subscription comes before the question, so that an opening in
+        // between is not missed.
+        let mut opening = self.handle.waiters().for_opening(barrier);
+        let deadline = Instant::now() + patience.map_or(HOLD, |patience| patience.min(HOLD));
+        let word = match self.word(barrier, reference, purpose).await {
+            Word::Elsewhere => return Ok(Place::Elsewhere),
+            Word::No(problem) => return Err(Failure::from(*problem)),
+            word @ (Word::Coming | Word::Away) => word,
+        };
+        loop {
+            if let Some(found) = self.find(barrier, reference) {
+                return Ok(Place::Here(found));
+            }
+            tokio::select! {
+                () = opening.changed() => {}
+                () = tokio::time::sleep_until(deadline) => return Err(too_early(barrier, reference, purpose, &word)),
+                () = self.shutdown.cancelled() => return Err(draining()),
+            }
+        }
+    }
+
+    fn find(&self, barrier: &BarrierName, reference: &Reference) -> Option<GenerationId> {
+        self.handle.read(|region| find(region, barrier, reference))
+    }
+
+    async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
+        let key = (barrier.clone(), reference.to_string(), purpose == Purpose::Arrive);
+        let cell = {
+            let mut questions = self.questions.0.lock().unwrap_or_else(PoisonError::into_inner);
+            questions.entry(key.clone()).or_default().clone()
+        };
+        let word = cell.get_or_init(|| self.ask(barrier, reference, purpose)).await.clone();
+        // Answers are not kept: the next caller asks what is so then.
+        let mut questions = self.questions.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if questions.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, &cell)) {
+            questions.remove(&key);
+        }
+        word
+    }
+
+    async fn ask(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
+        let defined = match self.coordinator.barrier(barrier).await {
+            Ok(defined) => defined,
+            Err(no) => return no_word(no),
+        };
+        if !takes_part(&defined, self.region.as_str()) {
+            return Word::Elsewhere;
+        }
+        let keyed = defined.effective["generations"] == "keyed";
+        let first_round = reference.round().is_none_or(|round| round == 0);
+        match reference.key().filter(|_| keyed && first_round && purpose == Purpose::Arrive) {
+            Some(key) => self.open(barrier, key).await,
+            None => self.ask_status(barrier, reference).await,
+        }
+    }
+
+    async fn open(&self, barrier: &BarrierName, key: &Key) -> Word {
+        fail::fail_point!("agent.open.before");
+        match self.coordinator.open(barrier, key).await {
+            Ok(_) => Word::Coming,
+            Err(no) => no_word(no),
+        }
+    }
+
+    async fn ask_status(&self, barrier: &BarrierName, reference: &Reference) -> Word {
+        match self.coordinator.status(barrier, &reference.to_string()).await {
+            Ok(_) => Word::Coming,
+            Err(NoWord::Refused(problem)) if problem.code == Code::NoSuchGeneration => {
+                Word::No(Box::new(self.wrong_generation(barrier, reference, *problem)))
+            }
+            Err(no) => no_word(no),
+        }
+    }
+
+    /// A barrier without keys has a right generation to name.
+    fn wrong_generation(&self, barrier: &BarrierName, reference: &Reference, problem: Problem) -> Problem {
+        let open = self.open_generations(barrier);
+        if open.is_empty() || reference.number().is_none() {
+            return problem;
+        }
+        Problem::new(
+            Code::WrongGeneration,
+            format!("{barrier}@{reference} does not exist; open now: {}", open.join(", ")),
+        )
+        .hint("arrive at the generation that is open; the next one opens when it ends")
+        .with("generation", open[0].clone())
+        .with("open", open)
+    }
+
+    fn open_generations(&self, barrier: &BarrierName) -> Vec<String> {
+        self.handle.read(|region| {
+            let generations = region.barrier(barrier).into_iter().flat_map(|barrier| barrier.generations());
+            let open = generations.filter(|generation| generation.state() == State::Gathering);
+            open.map(|generation| generation.id().label().to_string()).take(OPEN_NAMED).collect()
+        })
+    }
+
+    fn generation_required(&self, barrier: &BarrierName) -> Failure {
+        let open = self.open_generations(barrier);
+        let named =
+            if open.is_empty() { "none is open here".to_owned() } else { format!("open now: {}", open.join(", ")) };
+        Problem::new(Code::GenerationRequired, format!("name the generation of {barrier} in the path; {named}"))
+            .hint("`latest` is for reads: what it names changes under a caller that acts")
+            .with("open", open)
+            .into()
+    }
+}
+
+/// The generation a reference names, if the region knows it.
+pub(super) fn find(region: &Region, barrier: &BarrierName, reference: &Reference) -> Option<GenerationId> {
+    let barrier = region.barrier(barrier)?;
+    let by_key = || barrier.keyed(reference.key()?, reference.round());
+    let by_number = || barrier.generation(reference.number()?).filter(|generation| generation.id().key.is_none());
+    let found = match reference {
+        Reference::Latest => barrier.latest(),
+        Reference::Number(..) | Reference::Key(..) => by_key().or_else(by_number),
+    };
+    found.map(|generation| generation.id().clone())
+}
+
+fn takes_part(defined: &answer::Barrier, region: &str) -> bool {
+    defined.effective["regions"].as_object().is_some_and(|regions| regions.contains_key(region))
+}
+
+fn no_word(no: NoWord) -> Word {
+    match no {
+        NoWord::Refused(problem) => Word::No(problem),
+        NoWord::Away(why) => {
+            tracing::debug!(?why, "ask the coordinator for a generation");
+            Word::Away
+        }
+    }
+}
+
+fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, word: &Word) -> Failure {
+    let (code, why) = match (purpose, word) {
+        (Purpose::Wait, _) => (Code::NotOpenYet, "is not open in this region yet"),
+        (Purpose::Arrive, Word::Away) => (Code::CannotOpen, "is not open here, and no coordinator answers to open it"),
+        (Purpose::Arrive | Purpose::Withdraw, _) => (Code::Behind, "exists, but this region has not heard of it yet"),
+    };
+    Problem::new(code, format!("{barrier}@{reference} {why}")).hint("nothing was done; send the same call again").into()
+}
+
+/// This agent is stopping; another one of the region goes on.
+pub(super) fn draining() -> Failure {
+    Problem::new(Code::Draining, "this agent is stopping")
+        .hint("send the same call to another agent of the region, or again in a moment")
+        .into()
+}

@@ -1,0 +1,183 @@
+//! Looking: one arrival, the region's participants, and the status document.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use muster_http::{Answer, Call, Failure, GenerationPath, ParticipantPath, extract};
+use muster_protocol::generation::GenerationId;
+use muster_protocol::name::{ParticipantId, RegionName};
+use muster_protocol::outcome::Verdict;
+use muster_protocol::region::{Generation, Region};
+use muster_wire::answer::{self, Page, ParticipantState, RegionState};
+use muster_wire::code::Code;
+use muster_wire::time::rfc3339;
+use serde::Deserialize;
+
+use super::locate::{Place, Purpose};
+use super::{Api, speak};
+
+const PAGE_DEFAULT: usize = 1_000;
+const PAGE_MAX: usize = 10_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArrivalParameters {
+    region: Option<RegionName>,
+}
+
+/// One participant. Read after a look at the head, so that "missing" is true.
+pub(super) async fn arrival(State(api): State<Api>, path: ParticipantPath, call: Call) -> Answer<Response> {
+    let parameters: ArrivalParameters = extract::query(&call.uri)?;
+    api.own_region(parameters.region.as_ref())?;
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Wait, None).await? else {
+        return Err(api.no_part(&path.barrier));
+    };
+    api.handle.fresh().await.map_err(speak::no_answer)?;
+    let found = api.handle.read(|region| {
+        let generation = region.generation(&id.barrier, id.n)?;
+        let slice = region.barrier(&id.barrier)?.slice(generation);
+        let known = generation.arrival(&path.participant).is_some()
+            || slice.is_none_or(|slice| slice.participants.admits(&path.participant));
+        known.then(|| speak::participant(region.name(), &path.participant, generation, slice.map_or(1, |s| s.attempts)))
+    });
+    match found {
+        Some(participant) => Ok(axum::Json(participant).into_response()),
+        None => Err(Failure::new(
+            Code::NotExpected,
+            format!("{}/{} is not a participant of {id}", api.region, path.participant),
+        )),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ParticipantsParameters {
+    state: Option<ParticipantState>,
+    region: Option<RegionName>,
+    cursor: Option<ParticipantId>,
+    limit: Option<usize>,
+}
+
+/// The region's participants, by id. Those of another region are that region's
+/// to tell: the coordinator finds it.
+pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
+    let parameters: ParticipantsParameters = extract::query(&call.uri)?;
+    if parameters.region.as_ref().is_some_and(|region| *region != api.region) {
+        return api.coordinator.forward(&call).await;
+    }
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Wait, None).await? else {
+        return api.coordinator.forward(&call).await;
+    };
+    let page = api.handle.read(|region| page(region, &id, &parameters));
+    Ok(axum::Json(page).into_response())
+}
+
+fn page(region: &Region, id: &GenerationId, parameters: &ParticipantsParameters) -> Page<answer::Participant> {
+    let limit = parameters.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+    let generation = region.generation(&id.barrier, id.n);
+    let Some((barrier, generation)) = region.barrier(&id.barrier).zip(generation) else {
+        return Page { items: Vec::new(), cursor: None };
+    };
+    let slice = barrier.slice(generation);
+    let after = |who: &ParticipantId| parameters.cursor.as_ref().is_none_or(|cursor| who > cursor);
+    let mut ids: Vec<ParticipantId> =
+        generation.arrivals().map(|(who, _)| who).filter(|who| after(who)).cloned().collect();
+    if let Some(slice) = slice {
+        ids.extend(generation.missing_ids(slice).filter(|who| after(who)));
+    }
+    ids.sort();
+    let attempts = slice.map_or(1, |slice| slice.attempts);
+    let mut items = ids
+        .iter()
+        .map(|who| (who, speak::participant(region.name(), who, generation, attempts)))
+        .filter(|(_, participant)| parameters.state.is_none_or(|state| participant.state == state));
+    let page: Vec<_> = items.by_ref().take(limit).collect();
+    let more = items.next().is_some();
+    let cursor = page.last().filter(|_| more).map(|(who, _)| who.to_string());
+    Page { items: page.into_iter().map(|(_, participant)| participant).collect(), cursor }
+}
+
+/// The world's view of a generation is the coordinator's; when it is away, the
+/// region tells its own part and says that it knows no more.
+pub(super) async fn status(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
+    let away = match api.coordinator.forward(&call).await {
+        Ok(response) => return Ok(response),
+        Err(away) => away,
+    };
+    let here = api.handle.read(|region| {
+        let id = super::locate::find(region, &path.barrier, &path.id)?;
+        own_part(region, region.generation(&id.barrier, id.n)?, api.handle.waiters().count(&id.barrier, id.n))
+    });
+    here.map(|status| axum::Json(status).into_response()).ok_or(away)
+}
+
+fn own_part(region: &Region, generation: &Generation, waiting: usize) -> Option<answer::Status> {
+    let id = generation.id();
+    let report = region.report(&id.barrier, id.n)?;
+    let ended = generation.ended();
+    let (reason, release, broken) = match ended.map(|ended| &ended.outcome.verdict) {
+        None => (answer::Reason::WaitingForRegions, None, None),
+        Some(Verdict::Released(release)) => {
+            let digest = ended.map(|ended| ended.digest.to_string()).unwrap_or_default();
+            (answer::Reason::Released, Some(answer::ReleaseStatus { whole: release.whole, digest }), None)
+        }
+        Some(Verdict::Broken(why)) => {
+            let reason = speak::reason(why.reason);
+            let broken = answer::BrokenStatus {
+                reason,
+                region: why.region.clone(),
+                failed: why.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect(),
+                actor: why.actor.clone(),
+                message: why.message.clone(),
+                digest: ended.map(|ended| ended.digest.to_string()).unwrap_or_default(),
+            };
+            (reason, None, Some(broken))
+        }
+    };
+    let state = match (report.over_failures, report.complete) {
+        (true, _) => RegionState::Failed,
+        (false, true) => RegionState::Complete,
+        (false, false) => RegionState::Gathering,
+    };
+    let path = format!("/v1/barriers/{}/generations/{}", id.barrier, id.label());
+    Some(answer::Status {
+        barrier: id.barrier.clone(),
+        generation: id.label().to_string(),
+        n: id.n,
+        round: id.round,
+        state: generation.state(),
+        reason,
+        message: format!(
+            "no coordinator answers; in {} {} of {} have arrived, other regions are unknown",
+            report.region, report.arrived, report.expected
+        ),
+        expected: report.expected.into(),
+        arrived: report.arrived.into(),
+        failed: report.failed.into(),
+        waiting: waiting as u64,
+        opened_at: rfc3339(generation.opened_at()),
+        deadline_at: None,
+        decided_at: ended.map(|ended| rfc3339(ended.outcome.decided_at)),
+        index: speak::index(region),
+        owner: String::new(),
+        next: None,
+        regions: vec![answer::RegionStatus {
+            name: report.region,
+            state,
+            arrived: report.arrived,
+            expected: report.expected,
+            failed: report.failed,
+            missing: report.missing.names,
+            missing_count: report.missing.count,
+            completed_at: generation.completed().map(|completed| rfc3339(completed.at)),
+            applied: ended.is_some(),
+            link: answer::Link::Unknown,
+            as_of_seconds: Some(0.0),
+        }],
+        release,
+        broken,
+        skew_seconds: None,
+        links: BTreeMap::from([("wait".to_owned(), format!("{path}/wait"))]),
+    })
+}

@@ -1,0 +1,256 @@
+//! The region's words as bodies and problem documents.
+
+use std::collections::BTreeMap;
+
+use muster_http::Failure;
+use muster_protocol::generation::{GenerationId, State};
+use muster_protocol::name::{ParticipantId, RegionName};
+use muster_protocol::outcome::{Break, BreakReason, Outcome, Verdict};
+use muster_protocol::participants::Participants;
+use muster_protocol::region::{self, Generation, Refusal, Region};
+use muster_protocol::replica::NotDone;
+use muster_wire::answer::{self, ParticipantState, Reason};
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
+use muster_wire::time::rfc3339;
+
+use crate::driver::NoAnswer;
+
+/// The index of an answer, for a blocking read.
+pub(super) fn index(region: &Region) -> String {
+    format!("{}:{}", region.history(), region.index())
+}
+
+/// Everybody passes: the release as its waiters are handed it.
+pub(super) fn released(outcome: &Outcome) -> Option<answer::Released> {
+    let Verdict::Released(release) = &outcome.verdict else { return None };
+    let outputs: BTreeMap<String, String> = release
+        .outputs
+        .iter()
+        .flat_map(|(region, outputs)| {
+            outputs.iter().map(move |(id, output)| (format!("{region}/{id}"), output.clone()))
+        })
+        .collect();
+    Some(answer::Released {
+        barrier: outcome.generation.barrier.clone(),
+        generation: outcome.generation.label().to_string(),
+        n: outcome.generation.n,
+        round: outcome.generation.round,
+        state: State::Released,
+        whole: release.whole,
+        decided_at: rfc3339(outcome.decided_at),
+        outputs,
+        digest: outcome.digest().to_string(),
+    })
+}
+
+/// Nobody passes: why.
+pub(super) fn broken(id: &GenerationId, broken: &Break) -> Failure {
+    let reason = broken.reason.as_str();
+    let message = match broken.message.is_empty() {
+        true => String::new(),
+        false => format!(": {}", broken.message),
+    };
+    let failed: Vec<String> = broken.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect();
+    let mut problem = Problem::new(Code::Broken, format!("{id} is broken, {reason}{message}"))
+        .hint("nobody passes this generation; `muster why` tells more")
+        .with("barrier", id.barrier.as_str())
+        .with("generation", id.label().to_string())
+        .with("n", id.n)
+        .with("reason", reason)
+        .with("message", broken.message.clone())
+        .with("failed", failed);
+    if let Some(region) = &broken.region {
+        problem = problem.with("region", region.as_str());
+    }
+    if let Some(actor) = &broken.actor {
+        problem = problem.with("actor", actor.clone());
+    }
+    problem.into()
+}
+
+/// Why a break happened, as statuses say it.
+pub(super) fn reason(broken: BreakReason) -> Reason {
+    match broken {
+        BreakReason::ParticipantFailed => Reason::ParticipantFailed,
+        BreakReason::ParticipantLost => Reason::ParticipantLost,
+        BreakReason::MaxFailuresExceeded => Reason::MaxFailuresExceeded,
+        BreakReason::DeadlineExceeded => Reason::DeadlineExceeded,
+        BreakReason::Deleted => Reason::Deleted,
+        BreakReason::NameTaken => Reason::NameTaken,
+        // An unlisted cause can only come from a later build's coordinator.
+        _ => Reason::Aborted,
+    }
+}
+
+/// A call without a reply. What was not done and what may be done have codes
+/// of their own.
+pub(super) fn no_answer(none: NoAnswer) -> Failure {
+    match none {
+        NoAnswer::NotDone(NotDone::Busy) => {
+            Failure::new(Code::Busy, "as many commands wait for the region's log as may; nothing was done")
+        }
+        NoAnswer::NotDone(NotDone::Full) => {
+            Failure::new(Code::StorageFull, "the region's log has no room; nothing was done")
+        }
+        NoAnswer::NotDone(NotDone::Refused) => Failure::new(
+            Code::Unavailable,
+            "the region's log refused the entry; nothing was done. The agent's log says why",
+        ),
+        NoAnswer::NotDone(NotDone::Unavailable) => {
+            Failure::new(Code::Unavailable, "the region's log did not answer in time; nothing was done")
+        }
+        NoAnswer::NotDone(NotDone::Stopped) => Failure::new(
+            Code::Unavailable,
+            "this agent has stopped replaying the region's log; nothing was done. /readyz says why",
+        ),
+        NoAnswer::Unknown => Problem::new(
+            Code::OutcomeUnknown,
+            "the region's log did not answer in time: it may or may not have been done",
+        )
+        .hint("send the same call again: done twice is the same as once")
+        .into(),
+    }
+}
+
+/// Whom a refusal is about.
+pub(super) struct About<'a> {
+    pub(super) id: &'a GenerationId,
+    pub(super) region: &'a RegionName,
+    pub(super) participant: &'a ParticipantId,
+    pub(super) attempt: u32,
+}
+
+/// A refusal by the region's machine, with what helps.
+pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> Failure {
+    let About { id, region, participant, attempt } = about;
+    let who = format!("{region}/{participant}");
+    let generation = state.generation(&id.barrier, id.n);
+    let expected = generation.and_then(|generation| expected(state, generation));
+    let problem = match refusal {
+        Refusal::NotExpected => {
+            let set = expected.unwrap_or_default();
+            Problem::new(Code::NotExpected, format!("{who} is not a participant of {id}; expected here: {set}"))
+                .with("expected", set)
+        }
+        Refusal::Full { latest } => {
+            let latest: Vec<String> = latest.iter().map(ToString::to_string).collect();
+            let places = expected.unwrap_or_default();
+            Problem::new(
+                Code::Full,
+                format!("all {places} places of {region} in {id} are taken; the last to arrive: {}", latest.join(", ")),
+            )
+            .hint("if this participant arrived before under another id, use that id again")
+            .with("latest", latest)
+        }
+        Refusal::StaleAttempt { known } => Problem::new(
+            Code::StaleAttempt,
+            format!("{who} has arrived at {id} with attempt {known}, which is later than {attempt}"),
+        )
+        .with("attempt", *known),
+        Refusal::Withdrawn { through } => Problem::new(
+            Code::Withdrawn,
+            format!("attempts of {who} up to {through} were withdrawn from {id}, and {attempt} is one of them"),
+        )
+        .hint("arrive with a higher attempt")
+        .with("attempt", *through),
+        Refusal::Sealed => Problem::new(
+            Code::Sealed,
+            format!("{region} is complete in {id} and has promised so: nothing can be withdrawn; wait for the outcome"),
+        ),
+        Refusal::AlreadyReleased => {
+            Problem::new(Code::AlreadyDecided, format!("{id} was released; nothing can be withdrawn"))
+        }
+        Refusal::Broken => return ended_broken(generation, id),
+        Refusal::Expired => Problem::new(Code::Expired, format!("the details of {id} are past their retention")),
+        Refusal::OutputsFull { limit } => Problem::new(
+            Code::OutputsFull,
+            format!("the outputs of {region} in {id} may take {limit} bytes in all, and this one does not fit"),
+        )
+        .hint("outputs are for paths and counts; leave the data where the others can read it")
+        .with("limit", *limit),
+        Refusal::TooManyWithdrawn => Problem::new(
+            Code::Busy,
+            format!("too many attempts were withdrawn from {id} by participants that never arrived"),
+        ),
+        Refusal::NoSuchGeneration => {
+            Problem::new(Code::Behind, format!("{id} is not open in {region} yet")).hint("send the same call again")
+        }
+        // Answers to the coordinator's and leaders' commands, which no caller sends.
+        Refusal::OldEpoch { .. }
+        | Refusal::ClockMoved
+        | Refusal::SliceUnknown { .. }
+        | Refusal::Conflict
+        | Refusal::VersionTooHigh => Problem::new(Code::Internal, format!("unexpected refusal: {refusal:?}")),
+    };
+    problem.with("generation", id.label().to_string()).into()
+}
+
+fn ended_broken(generation: Option<&Generation>, id: &GenerationId) -> Failure {
+    match generation.and_then(Generation::ended).map(|ended| &ended.outcome.verdict) {
+        Some(Verdict::Broken(why)) => broken(id, why),
+        _ => Failure::new(Code::Broken, format!("{id} is broken")),
+    }
+}
+
+fn expected(state: &Region, generation: &Generation) -> Option<String> {
+    let slice = state.barrier(&generation.id().barrier)?.slice(generation)?;
+    Some(match &slice.participants {
+        Participants::Count(count) => count.to_string(),
+        Participants::Set(set) => set.to_string(),
+    })
+}
+
+/// A positive answer to an arrival.
+pub(super) fn arrived(
+    state: &Region,
+    id: &GenerationId,
+    who: &ParticipantId,
+    arrived: &region::Arrived,
+) -> answer::Arrived {
+    let generation = format!("/v1/barriers/{}/generations/{}", id.barrier, id.label());
+    let links = BTreeMap::from([
+        ("wait".to_owned(), format!("{generation}/wait")),
+        ("status".to_owned(), generation.clone()),
+        ("explain".to_owned(), format!("{generation}/explain")),
+    ]);
+    answer::Arrived {
+        barrier: id.barrier.clone(),
+        generation: id.label().to_string(),
+        n: id.n,
+        participant: format!("{}/{who}", state.name()),
+        attempt: arrived.attempt,
+        outcome: arrived.outcome,
+        first: arrived.first,
+        late: arrived.late,
+        state: state.generation(&id.barrier, id.n).map_or(State::Gathering, Generation::state),
+        arrived: arrived.arrived,
+        expected: arrived.expected,
+        index: index(state),
+        links,
+    }
+}
+
+/// One participant as it is now.
+pub(super) fn participant(
+    region: &RegionName,
+    id: &ParticipantId,
+    generation: &Generation,
+    attempts: u32,
+) -> answer::Participant {
+    let arrival = generation.arrival(id);
+    let state = match arrival {
+        None => ParticipantState::Missing,
+        Some(arrival) if arrival.outcome == region::ArrivalOutcome::Ok => ParticipantState::Arrived,
+        Some(arrival) if arrival.attempt >= attempts => ParticipantState::Failed,
+        Some(_) => ParticipantState::Retrying,
+    };
+    answer::Participant {
+        participant: format!("{region}/{id}"),
+        state,
+        attempt: arrival.map(|arrival| arrival.attempt),
+        arrived_at: arrival.map(|arrival| rfc3339(arrival.at)),
+        note: arrival.and_then(|arrival| arrival.note.clone()),
+        withdrawn: generation.withdrawn(id),
+    }
+}
