@@ -16,6 +16,8 @@
 
 pub mod conformance;
 pub mod embedded;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod record;
 mod topic;
 

@@ -1,0 +1,146 @@
+//! Taking part in the group that reads what comes up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use muster_wire::record::Upward;
+use rdkafka::consumer::{CommitMode, Consumer as _, StreamConsumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use super::client::{self, ClosedElsewhere, Context, Link};
+use super::prepare::misconfigured;
+use super::stall::{Consumer, Partition, Watch};
+use super::{Kafka, judge, read};
+use crate::{BusError, Received, Up};
+
+const READING: &str = "what the regions send";
+
+/// One member of the group.
+pub(super) struct Member {
+    link: Arc<Link>,
+    consumer: Consumer,
+    watch: Watch,
+    /// Where the group would go on, for what was handed out and not committed.
+    handed_out: BTreeMap<Partition, i64>,
+    /// What ended the last batch, told by the next.
+    failed: Option<BusError>,
+    /// How often partitions had been taken away when that was handed out.
+    revoked: u64,
+}
+
+impl Member {
+    /// Subscribes to the topics by name: a pattern would see a new topic only
+    /// minutes later. For no topics the member waits, since the library would
+    /// take that for an error.
+    pub(super) async fn open(kafka: &Kafka, topics: Vec<String>) -> Result<Self, BusError> {
+        let link = Arc::clone(kafka.link());
+        for topic in &topics {
+            if kafka.find(topic).await?.is_none() {
+                return Err(link.because(&format!("topic {topic} does not exist; prepare creates it")));
+            }
+        }
+        let consumer: StreamConsumer<Context> = client::member(kafka.options())
+            .create_with_context(Context::new(&link))
+            .map_err(|error| misconfigured(&error))?;
+        let consumer = ClosedElsewhere::new(Arc::new(consumer));
+        if !topics.is_empty() {
+            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+            consumer.subscribe(&topics).map_err(|error| link.unavailable("join the group", &error))?;
+        }
+        let watch = Watch::member(&link);
+        Ok(Self { link, consumer, watch, handed_out: BTreeMap::new(), failed: None, revoked: 0 })
+    }
+
+    /// What was handed out of partitions that are others' now is theirs to say.
+    fn forget_revoked(&mut self) {
+        let revoked = self.consumer.context().revoked();
+        if revoked != self.revoked {
+            self.revoked = revoked;
+            self.handed_out.clear();
+        }
+    }
+}
+
+/// Waits for one record, then takes what is there without waiting; with the
+/// error that ended the taking, if one did.
+async fn receive(consumer: &Consumer, link: &Link, max: usize) -> (Vec<Taken>, Option<BusError>) {
+    let mut taken = Vec::new();
+    while taken.len() < max {
+        let received = match taken.is_empty() {
+            true => Some(consumer.recv().await),
+            false => consumer.recv().now_or_never(),
+        };
+        match received {
+            None => break,
+            Some(Ok(message)) => taken.push(Taken::of(&message)),
+            Some(Err(error)) => {
+                if let Err(error) = judge(link, READING, &error) {
+                    return (taken, Some(error));
+                }
+            }
+        }
+    }
+    (taken, None)
+}
+
+/// A record with where the group would go on after it.
+struct Taken {
+    after: (Partition, i64),
+    received: Received<Upward>,
+}
+
+impl Taken {
+    fn of(message: &BorrowedMessage<'_>) -> Self {
+        let after = ((message.topic().to_owned(), message.partition()), message.offset() + 1);
+        Self { after, received: read(message) }
+    }
+}
+
+#[async_trait]
+impl Up for Member {
+    async fn next_batch(&mut self, max: usize) -> Result<Vec<Received<Upward>>, BusError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let (taken, failed) = tokio::select! {
+            biased;
+            received = receive(&self.consumer, &self.link, max.max(1)) => received,
+            error = self.watch.stalled(&self.consumer) => return Err(error),
+        };
+        match failed {
+            Some(error) if taken.is_empty() => return Err(error),
+            // First what came before it.
+            failed => self.failed = failed,
+        }
+        self.link.answered();
+        self.forget_revoked();
+        let mut batch = Vec::with_capacity(taken.len());
+        for Taken { after: (partition, offset), received } in taken {
+            self.handed_out.insert(partition, offset);
+            batch.push(received);
+        }
+        Ok(batch)
+    }
+
+    /// Hands the offsets over and does not wait: they carry no meaning, and
+    /// leaving the group waits for those on their way.
+    async fn commit(&mut self) -> Result<(), BusError> {
+        self.forget_revoked();
+        let mut list = TopicPartitionList::new();
+        for ((topic, partition), offset) in std::mem::take(&mut self.handed_out) {
+            list.add_partition_offset(&topic, partition, Offset::Offset(offset))
+                .map_err(|error| self.link.unavailable("commit offsets", &error))?;
+        }
+        if list.count() == 0 {
+            return Ok(());
+        }
+        match self.consumer.commit(&list, CommitMode::Async) {
+            Ok(()) | Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => Ok(()),
+            Err(error) => Err(self.link.unavailable("commit offsets", &error)),
+        }
+    }
+}
