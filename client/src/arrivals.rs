@@ -22,7 +22,8 @@ impl Client {
         participant: &ParticipantId,
         arrival: &Arrival,
     ) -> Result<Arrived, Error> {
-        self.call(arrive(target, participant, arrival), json).await
+        let target = self.resolve(target).await?;
+        self.call(arrive(&target, participant, arrival), json).await
     }
 
     /// Arrives and waits in one call, until `until` or for as long as it takes.
@@ -37,7 +38,8 @@ impl Client {
         arrival: &Arrival,
         until: Option<Instant>,
     ) -> Result<Released, Error> {
-        let mut call = arrive(target, participant, arrival);
+        let target = self.resolve(target).await?;
+        let mut call = arrive(&target, participant, arrival);
         call.answers = &[200];
         self.call_waiting(call, until, released).await
     }
@@ -47,6 +49,7 @@ impl Client {
     /// # Errors
     /// None of them was taken: the batch is too large, or can't be read.
     pub async fn arrive_all(&self, target: &Target, arrivals: Vec<BatchArrival>) -> Result<BatchArrived, Error> {
+        let target = self.resolve(target).await?;
         let call = Call::new(Method::POST, format!("{}/arrivals", target.path()));
         let expected = arrivals.len();
         let read = move |body: &[u8]| {
@@ -70,6 +73,7 @@ impl Client {
         participant: &ParticipantId,
         region: Option<&str>,
     ) -> Result<Participant, Error> {
+        let target = self.resolve(target).await?;
         let call = Call::get(format!("{}/arrivals/{participant}", target.path()));
         self.call(call.query_if("region", region), json).await
     }
@@ -86,6 +90,7 @@ impl Client {
         attempt: Option<u32>,
         region: Option<&str>,
     ) -> Result<(), Error> {
+        let target = self.resolve(target).await?;
         let call = Call::new(Method::DELETE, format!("{}/arrivals/{participant}", target.path()));
         self.call(call.query_if("attempt", attempt).query_if("region", region), |_| Ok(())).await
     }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use http::Method;
+use muster_protocol::generation::State;
 use muster_protocol::name::{BarrierName, Key};
 use muster_wire::answer::{Aborted, Explanation, GenerationRow, Opened, Participant, Status};
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
 use muster_wire::request::{Open, Override};
 use serde_json::Value;
 
@@ -28,6 +31,32 @@ pub struct Filter {
 }
 
 impl Client {
+    /// The generation that a target without one can only mean: that of a
+    /// barrier of single generations. Every call that changes something or
+    /// waits does this first, so that none ever meets the wrong one.
+    ///
+    /// # Errors
+    /// `generation-required` with what is open, when there are several.
+    pub async fn resolve(&self, target: &Target) -> Result<Target, Error> {
+        if target.generation.is_some() {
+            return Ok(target.clone());
+        }
+        let definition = self.barrier(&target.barrier).await?;
+        if definition.effective["generations"] == "single" {
+            let latest = self.status(target, None).await?;
+            let id = latest.generation.parse().map_err(|problem| Error::Refused(Box::new(problem)))?;
+            return Ok(Target { barrier: target.barrier.clone(), generation: Some(id) });
+        }
+        let open: Vec<String> = self.history(&target.barrier).await?.into_iter().filter(is_open).map(label).collect();
+        let barrier = &target.barrier;
+        let detail = match open.as_slice() {
+            [] => format!("{barrier} has many generations and none is open; write {barrier}@KEY"),
+            [one] => format!("{barrier} has many generations; write {barrier}@{one} for the one that is open"),
+            many => format!("{barrier} has many generations; write one of those open: {}", many.join(", ")),
+        };
+        Err(Error::Refused(Box::new(Problem::new(Code::GenerationRequired, detail).with("open", open))))
+    }
+
     /// Opens a generation ahead of its first arrival. The same key again is the
     /// one that is open.
     ///
@@ -70,7 +99,7 @@ impl Client {
     /// # Errors
     /// `no-such-generation`, `expired`.
     pub async fn status(&self, target: &Target, newer_than: Option<(&str, Duration)>) -> Result<Status, Error> {
-        let mut call = Call::get(target.path_to_read());
+        let mut call = Call::get(target.path());
         if let Some((index, wait)) = newer_than {
             call = call.query("index", index).hold(wait);
         }
@@ -82,7 +111,7 @@ impl Client {
     /// # Errors
     /// `no-such-generation`, `expired`.
     pub async fn explain(&self, target: &Target) -> Result<Explanation, Error> {
-        self.call(Call::get(format!("{}/explain", target.path_to_read())), json).await
+        self.call(Call::get(format!("{}/explain", target.path())), json).await
     }
 
     /// Who is expected, and how far each has come.
@@ -95,7 +124,7 @@ impl Client {
         state: Option<&str>,
         region: Option<&str>,
     ) -> Result<Vec<Participant>, Error> {
-        let call = Call::get(format!("{}/participants", target.path_to_read()));
+        let call = Call::get(format!("{}/participants", target.path()));
         self.pages(&call.query_if("state", state).query_if("region", region)).await
     }
 
@@ -104,7 +133,7 @@ impl Client {
     /// # Errors
     /// `no-such-generation`, `expired`.
     pub async fn outputs(&self, target: &Target) -> Result<Value, Error> {
-        self.call(Call::get(format!("{}/outputs", target.path_to_read())), json).await
+        self.call(Call::get(format!("{}/outputs", target.path())), json).await
     }
 
     /// Breaks a generation. One that has ended is told, not changed.
@@ -112,10 +141,19 @@ impl Client {
     /// # Errors
     /// `already-decided`, `no-such-generation`.
     pub async fn abort(&self, target: &Target, reason: &str, dry_run: bool) -> Result<Aborted, Error> {
+        let target = self.resolve(target).await?;
         let mut call = Call::new(Method::POST, format!("{}/abort", target.path()))
             .query_if("dryRun", dry_run.then_some(true))
             .json(&Override { reason: reason.to_owned() });
         call.mutation = !dry_run;
         self.call(call, json).await
     }
+}
+
+fn is_open(row: &GenerationRow) -> bool {
+    row.state == State::Gathering
+}
+
+fn label(row: GenerationRow) -> String {
+    row.generation
 }

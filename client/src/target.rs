@@ -18,18 +18,9 @@ pub struct Target {
 }
 
 impl Target {
-    /// The path of the generation, without an id where none was told: then it
-    /// is the barrier's only one, or the service asks for it.
+    /// The path of the generation; the latest where none was told, which only
+    /// reads may mean.
     pub(crate) fn path(&self) -> String {
-        let barrier = barrier_path(&self.barrier);
-        match &self.generation {
-            Some(id) => format!("{barrier}/generations/{id}"),
-            None => barrier,
-        }
-    }
-
-    /// The path for reads, which may be of the latest.
-    pub(crate) fn path_to_read(&self) -> String {
         let id = self.generation.as_ref().unwrap_or(&Reference::Latest);
         format!("{}/generations/{id}", barrier_path(&self.barrier))
     }
@@ -77,8 +68,7 @@ mod tests {
         assert_eq!(keyed.path(), "/v1/barriers/etl/map/generations/2026-10-07~1");
         assert_eq!(keyed.to_string(), "etl/map@2026-10-07~1");
         let bare: Target = "etl/map".parse().unwrap();
-        assert_eq!(bare.path(), "/v1/barriers/etl/map");
-        assert_eq!(bare.path_to_read(), "/v1/barriers/etl/map/generations/latest");
+        assert_eq!(bare.path(), "/v1/barriers/etl/map/generations/latest");
         for bad in ["etl", "etl/map@", "etl/map@a b", "etl/map@x@y", "@x", "etl/map@k~z"] {
             assert_eq!(bad.parse::<Target>().unwrap_err().code, Code::InvalidName, "{bad:?}");
         }

@@ -217,3 +217,38 @@ async fn a_batch_must_be_answered_in_full() {
     let error = client.arrive_all(&target(), vec![one]).await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
 }
+
+fn barrier(generations: &str) -> Reply {
+    let body = format!(
+        r#"{{"name":"etl/map","revision":1,"spec":{{}},"effective":{{"generations":"{generations}"}},"gathering":1}}"#
+    );
+    Reply::Http(200, body)
+}
+
+#[tokio::test]
+async fn a_barrier_alone_means_its_only_generation() {
+    let status = r#"{"barrier":"etl/map","generation":"3","n":3,"round":0,"state":"gathering","reason":"idle","message":"",
+        "expected":1,"arrived":0,"failed":0,"waiting":0,"openedAt":"","deadlineAt":null,"decidedAt":null,"index":"","owner":"",
+        "next":null,"regions":[],"release":null,"broken":null,"skewSeconds":null,"links":{}}"#;
+    let script = [barrier("single"), Reply::Http(200, status.to_owned()), Reply::released("released")];
+    let server = Canned::start(script).await;
+    client(&[&server]).wait(&"etl/map".parse().unwrap(), None).await.unwrap();
+    assert_eq!(server.calls()[2], "GET /v1/barriers/etl/map/generations/3/wait?wait=50000ms ");
+}
+
+#[tokio::test]
+async fn a_barrier_of_many_generations_is_asked_which() {
+    let row = |id: &str, state: &str| {
+        format!(
+            r#"{{"barrier":"etl/map","generation":"{id}","n":1,"state":"{state}","reason":"idle","arrived":0,"expected":1,
+            "openedAt":"","deadlineAt":null,"decidedAt":null}}"#
+        )
+    };
+    let rows = format!(r#"{{"items":[{},{}]}}"#, row("b", "gathering"), row("a", "released"));
+    let server = Canned::start([barrier("keyed"), Reply::Http(200, rows)]).await;
+    let bare: Target = "etl/map".parse().unwrap();
+    let error = client(&[&server]).arrive(&bare, &"1".parse().unwrap(), &arrival()).await.unwrap_err();
+    assert!(error.is(Code::GenerationRequired));
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("etl/map@b"), "{error}");
+}

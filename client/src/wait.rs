@@ -31,6 +31,7 @@ impl Client {
     /// # Errors
     /// `broken` when it ended otherwise; timed out; unreachable.
     pub async fn wait(&self, target: &Target, until: Option<Instant>) -> Result<Released, Error> {
+        let target = self.resolve(target).await?;
         let mut call = Call::get(format!("{}/wait", target.path()));
         call.answers = &[200];
         self.call_waiting(call, until, released).await
