@@ -128,3 +128,7 @@ impl Snapshot {
 pub fn command_bytes(command: &Command) -> usize {
     postcard::experimental::serialized_size(command).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+#[path = "entry_tests.rs"]
+mod tests;

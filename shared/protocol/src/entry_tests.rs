@@ -1,0 +1,154 @@
+//! The bytes of every version ever written stay readable. Each fixture was
+//! written by the build that introduced its version; set `MUSTER_FIXTURES` to
+//! `write` to add those of a new one, never to change an old one.
+
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use std::path::PathBuf;
+
+use super::*;
+use crate::fact::{Closed, Decided, Fact, Next, Opened};
+use crate::generation::GenerationId;
+use crate::identity::{Digest, Epoch, History, SessionId, Timestamp};
+use crate::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
+use crate::participants::{IdSet, Participants};
+use crate::region::{ArrivalOutcome, Arrive, Effect, Withdraw};
+use crate::spec::{Liveness, OnLost, Slice};
+
+fn id(n: u64) -> GenerationId {
+    GenerationId { barrier: "etl/map".parse().unwrap(), n, key: Some("2026-10-07".parse().unwrap()), round: 1 }
+}
+
+fn slice() -> Slice {
+    Slice {
+        participants: Participants::Set(IdSet::parse(["[0-9]", "p-[007-120]", "x"]).unwrap()),
+        attempts: 3,
+        failures_max: 1,
+        fail_fast: false,
+        keep_arrivals: true,
+        liveness: Some(Liveness { ttl_ms: 30_000, rejoin_ms: 300_000, on_lost: OnLost::Fail }),
+        outputs_bytes_max: 4_096,
+        deadline_ms: Some(7_200_000),
+        retention_ms: 2_592_000_000,
+    }
+}
+
+fn opened(n: u64) -> Fact {
+    Fact::Opened(Opened {
+        generation: id(n),
+        region: "us-east".parse().unwrap(),
+        spec: slice().digest(),
+        slice: Some(slice()),
+        opened_at: Timestamp(1_791_374_400_000),
+    })
+}
+
+fn decided(n: u64, verdict: Verdict) -> Fact {
+    Fact::Decided(Decided {
+        outcome: Outcome { generation: id(n), verdict, decided_at: Timestamp(1_791_374_400_999) },
+        regions: vec!["eu-west".parse().unwrap(), "us-east".parse().unwrap()],
+        next: Some(Next { generation: id(n + 10), same_spec: true, opened_at: Timestamp(1_791_374_400_999) }),
+    })
+}
+
+/// Every variant there is, with every optional field both ways.
+fn commands() -> Vec<Command> {
+    let failure = Failure {
+        region: "us-east".parse().unwrap(),
+        participant: "7".parse().unwrap(),
+        attempt: 3,
+        note: Some("exit 1".to_string()),
+    };
+    let released = Release {
+        whole: true,
+        outputs: [("us-east".parse().unwrap(), [("7".parse().unwrap(), "s3://x".to_string())].into())].into(),
+    };
+    let broken = Break {
+        reason: BreakReason::ParticipantFailed,
+        region: Some("us-east".parse().unwrap()),
+        failed: vec![failure],
+        actor: Some("ops".to_string()),
+        message: "us-east/7 (exit 1) failed".to_string(),
+    };
+    let arrive = Arrive {
+        barrier: "etl/map".parse().unwrap(),
+        n: 1,
+        participant: "7".parse().unwrap(),
+        attempt: 2,
+        outcome: ArrivalOutcome::Failed,
+        note: Some("exit 1".to_string()),
+        output: Some("s3://x".to_string()),
+        session: Some(SessionId([5; 16])),
+        at: Timestamp(1_791_374_400_500),
+    };
+    let plain = Arrive { outcome: ArrivalOutcome::Ok, note: None, output: None, session: None, ..arrive.clone() };
+    vec![
+        Command::TookOver { epoch: Epoch(17) },
+        Command::Fact(opened(1)),
+        Command::Fact(opened(2)),
+        Command::Arrive(arrive),
+        Command::Arrive(Arrive { participant: "8".parse().unwrap(), ..plain }),
+        Command::Withdraw(Withdraw {
+            barrier: "etl/map".parse().unwrap(),
+            n: 1,
+            participant: "8".parse().unwrap(),
+            attempt: 2,
+        }),
+        Command::Fact(decided(1, Verdict::Broken(broken))),
+        Command::Fact(decided(2, Verdict::Released(released))),
+        Command::Fact(Fact::Closed(Closed { generation: id(2), regions: vec!["us-east".parse().unwrap()] })),
+        Command::ClockAdvanced { epoch: Epoch(17), from_ms: 0, to_ms: 60_000 },
+        Command::AgentLost { epoch: Epoch(17), writer: Writer(3) },
+        Command::VersionRaised { epoch: Epoch(17), version: 1 },
+    ]
+}
+
+fn body() -> Body {
+    Body { witness: Witness { index: 41, hash: Digest([7; 32]) }, commands: commands() }
+}
+
+fn snapshot() -> Snapshot {
+    let mut region = Region::new("us-east".parse().unwrap(), History([1; 16]), 0);
+    let mut effects: Vec<Effect> = Vec::new();
+    let entry = Entry { index: 1, writer: Writer(9), seq: 1, body: body() };
+    let _ = region.apply(&entry, &mut effects);
+    Snapshot { hash: Digest([8; 32]), region }
+}
+
+fn fixture(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+    if std::env::var_os("MUSTER_FIXTURES").is_some_and(|value| value == "write") && !path.exists() {
+        std::fs::write(&path, bytes).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn entries_of_version_1_stay_readable() {
+    let bytes = fixture("entry-v1.bin", &body().encode());
+    assert_eq!(Body::decode(&bytes).unwrap(), body());
+    assert_eq!(body().encode(), bytes, "the form of entries changed: raise ENTRY_VERSION and keep reading version 1");
+}
+
+#[test]
+fn snapshots_of_version_1_stay_readable() {
+    let bytes = fixture("snapshot-v1.bin", &snapshot().encode());
+    assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot());
+    assert_eq!(
+        snapshot().encode(),
+        bytes,
+        "the form of snapshots changed: raise SNAPSHOT_VERSION and keep reading version 1"
+    );
+}
+
+#[test]
+fn what_can_not_be_read_is_told_apart() {
+    assert_eq!(Body::decode(&[]), Err(Unreadable::Empty));
+    assert_eq!(Body::decode(&[2]), Err(Unreadable::Version { found: 2, known: 1 }));
+    let mut bytes = body().encode();
+    bytes.push(0);
+    assert_eq!(Body::decode(&bytes), Err(Unreadable::Trailing(1)));
+    bytes.truncate(bytes.len() / 2);
+    assert!(matches!(Body::decode(&bytes), Err(Unreadable::Damaged(_))));
+}
