@@ -39,6 +39,14 @@ pub enum StartError {
     /// The address it listens on can't be read.
     #[error("read the address it listens on")]
     Address(#[source] std::io::Error),
+    /// The region's log can't be opened with these options.
+    #[cfg(feature = "etcd")]
+    #[error("open the region's log")]
+    Log(#[from] crate::log::etcd::InvalidOptions),
+    /// The bus can't be used with these options.
+    #[cfg(feature = "kafka")]
+    #[error("set up the bus")]
+    Bus(#[from] muster_bus::BusError),
     /// The HTTP client refuses its own settings.
     #[error("set up the HTTP client")]
     Client(#[source] reqwest::Error),
@@ -54,6 +62,19 @@ pub struct Service {
 }
 
 impl Service {
+    /// Starts an agent on its region's etcd and on Kafka.
+    ///
+    /// # Errors
+    /// See [`StartError`]: none of them is cured by waiting. Services that do
+    /// not answer yet are waited for.
+    #[cfg(all(feature = "etcd", feature = "kafka"))]
+    pub async fn connect(options: &Options, shutdown: CancellationToken) -> Result<Self, StartError> {
+        let region = options.region.as_ref().ok_or(StartError::NoRegion)?;
+        let log = crate::log::etcd::Etcd::open(options.etcd.clone(), region).await?;
+        let bus = muster_bus::kafka::Kafka::new(options.kafka.clone())?;
+        Self::start(options, Arc::new(log), Arc::new(bus), shutdown).await
+    }
+
     /// Binds its port, so that a taken one is said at once, then starts; the
     /// log, the bus and the coordinator may come later.
     pub async fn start(
