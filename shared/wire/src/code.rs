@@ -20,13 +20,13 @@ pub enum Retry {
 }
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $retry:ident, $exit:literal, $title:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, $status:literal, $retry:ident, $exit:literal, $title:literal;)*) => {
         /// What a refusal or a verdict other than "released" is called.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum Code {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])* $name,)*
         }
 
         impl Code {
@@ -55,6 +55,12 @@ macro_rules! codes {
             #[must_use]
             pub fn exit(self) -> u8 {
                 match self { $(Self::$name => $exit,)* }
+            }
+
+            /// What it means, as a sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)*).trim_ascii(),)* }
             }
 
             /// The code in a few words.
@@ -168,6 +174,36 @@ mod tests {
         for code in Code::ALL {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
+    }
+
+    /// `docs/codes.md`, where every problem document points to. Set
+    /// `MUSTER_DOCS` to `write` to write it anew.
+    #[test]
+    fn the_page_of_codes_is_true() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/codes.md");
+        if std::env::var_os("MUSTER_DOCS").is_some_and(|value| value == "write") {
+            std::fs::write(&path, page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), page(), "run the tests with MUSTER_DOCS=write");
+    }
+
+    fn page() -> String {
+        let mut page = String::from(
+            "# Codes\n\nEvery refusal is a problem document (RFC 9457, `application/problem+json`) with one of these \
+             codes. 2xx on a call\nthat can let somebody pass means released; none of these codes is a 2xx.\n\n\
+             This page is written from `shared/wire/src/code.rs` by its test.\n",
+        );
+        for code in Code::ALL {
+            let repeat = match code.retry() {
+                Retry::Same => "useful at once: the same call",
+                Retry::Later => "useful later, or at another address",
+                Retry::NewAttempt => "useful with a new attempt",
+                Retry::Never => "never useful",
+            };
+            let (status, exit, meaning) = (code.status(), code.exit(), code.meaning());
+            page += &format!("\n## {code}\n\n{meaning}\n\nHTTP {status} · exit code {exit} · a repeat is {repeat}\n");
+        }
+        page
     }
 
     #[test]
