@@ -1,0 +1,145 @@
+//! One batch, sorted by what has to happen first: what can't be read is set
+//! aside, greetings make a history current, reports are decided, signs of life
+//! wait for all of these.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_bus::{Headers, Place, Poison, Received};
+use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing};
+use muster_protocol::identity::History;
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::report::RegionReport;
+use muster_telemetry::metrics;
+use muster_wire::record::{Downward, Upward};
+
+use super::decision::decide;
+use super::{GaveUp, persist};
+use crate::coordinator::Coordinator;
+use crate::repeats::Greetings;
+
+/// A report with where it came from and what travelled with it.
+#[derive(Clone, Debug)]
+pub(super) struct Reported {
+    pub(super) place: Place,
+    pub(super) headers: Headers,
+    pub(super) report: RegionReport,
+}
+
+/// What one report replaces: an older one of the same life of the same region.
+type Subject = (RegionName, History, BarrierName, u64);
+
+#[derive(Default)]
+pub(super) struct Batch {
+    poison: Vec<(Place, Poison)>,
+    greetings: Vec<(Hello, Headers)>,
+    heartbeats: BTreeMap<(RegionName, AgentId), Heartbeat>,
+    reports: BTreeMap<Subject, Reported>,
+}
+
+impl Batch {
+    /// Sorts records. Of several reports on one subject only the latest
+    /// counts: reports are states, not events.
+    pub(super) fn sort(received: Vec<Received<Upward>>) -> Self {
+        let mut batch = Self::default();
+        for Received { place, headers, content } in received {
+            match content {
+                Err(poison) => batch.poison.push((place, poison)),
+                Ok(Upward::Hello(hello)) => batch.greetings.push((hello, headers)),
+                Ok(Upward::Heartbeat(beat)) => {
+                    batch.heartbeats.insert((beat.region.clone(), beat.agent.clone()), beat);
+                }
+                Ok(Upward::Report(report)) => batch.add(Reported { place, headers, report }),
+            }
+        }
+        batch
+    }
+
+    fn add(&mut self, new: Reported) {
+        let report = &new.report;
+        let id = &report.generation;
+        let subject = (report.region.clone(), report.stamp.history, id.barrier.clone(), id.n);
+        match self.reports.entry(subject) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(new);
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                if entry.get().report.stamp.index < new.report.stamp.index {
+                    entry.insert(new);
+                }
+            }
+        }
+    }
+
+    /// Does what the batch demands.
+    ///
+    /// # Errors
+    /// Only when the service is to stop; the batch is then read again by
+    /// whoever comes next.
+    pub(super) async fn handle(self, coordinator: &Arc<Coordinator>, greetings: &Greetings) -> Result<(), GaveUp> {
+        if !self.poison.is_empty() {
+            set_aside(coordinator, &self.poison).await?;
+        }
+        for (hello, headers) in self.greetings {
+            greet(coordinator, greetings, &hello, headers).await?;
+        }
+        if !self.reports.is_empty() {
+            metrics::coordinator_batch_reports().record(self.reports.len() as f64);
+            decide(coordinator, self.reports.into_values().collect()).await?;
+        }
+        let heartbeats: Vec<Heartbeat> = self.heartbeats.into_values().collect();
+        if heartbeats.is_empty() {
+            return Ok(());
+        }
+        skip_defect(
+            persist(coordinator, "signs of life", || coordinator.store.heartbeats(&heartbeats)).await,
+            "signs of life",
+        )
+    }
+}
+
+/// Keeps records that can't be handled, so that they hold up nothing.
+pub(super) async fn set_aside(coordinator: &Coordinator, poison: &[(Place, Poison)]) -> Result<(), GaveUp> {
+    for (place, poison) in poison {
+        tracing::warn!(?place, error = poison.error, "set aside a record that can't be handled");
+        metrics::poison_messages().increment(1);
+    }
+    let kept = persist(coordinator, "records set aside", || coordinator.store.set_aside(poison)).await;
+    skip_defect(kept, "records set aside")
+}
+
+async fn greet(
+    coordinator: &Arc<Coordinator>,
+    greetings: &Greetings,
+    hello: &Hello,
+    headers: Headers,
+) -> Result<(), GaveUp> {
+    let welcome = match persist(coordinator, "a greeting", || coordinator.store.hello(hello)).await {
+        Ok(welcome) => welcome,
+        Err(gave_up) => return skip_defect(Err(gave_up), "a greeting"),
+    };
+    let standing = welcome.standing;
+    tracing::info!(region = %hello.region, agent = hello.agent.name, head = hello.head, ?standing, "a region greets");
+    if standing != Standing::Current {
+        tracing::warn!(
+            region = %hello.region, history = %hello.history, ?standing,
+            "the region's log is not the one that counts: it is told nothing"
+        );
+    }
+    coordinator.send_down(vec![(Downward::Welcome(welcome), headers)]).await;
+    if standing == Standing::Current {
+        greetings.greeted(&hello.region);
+    }
+    Ok(())
+}
+
+/// A defect is logged where it can't be told to anybody; only a stop goes on up.
+fn skip_defect(done: Result<(), GaveUp>, what: &'static str) -> Result<(), GaveUp> {
+    match done {
+        Err(GaveUp::Defect(error)) => {
+            tracing::error!(error = &error as &dyn std::error::Error, what, "the store does not take it");
+            Ok(())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,132 @@
+//! What the store and the machine say no to, as problem documents: one table
+//! for each.
+
+use muster_http::Failure;
+use muster_protocol::global::Refusal;
+use muster_protocol::name::BarrierName;
+use muster_wire::code::Code;
+use muster_wire::nearest::nearest;
+use muster_wire::problem::Problem;
+
+use crate::store::StoreError;
+
+/// Why the store did not answer. The cause is logged, not told: it may name
+/// addresses and users.
+pub(super) fn store(error: StoreError) -> Failure {
+    tracing::warn!(error = &error as &dyn std::error::Error, "the store did not answer a call");
+    let problem = match error {
+        StoreError::Unavailable(_) => Problem::new(Code::Unavailable, "the store does not answer; nothing was done")
+            .hint("/readyz?verbose says what is missing; call again later"),
+        StoreError::Contended(_) => {
+            Problem::new(Code::Busy, "too many calls change the same barrier at once; nothing was done")
+                .hint("send the same call again in a moment")
+        }
+        StoreError::Unknown(_) => {
+            Problem::new(Code::OutcomeUnknown, "the store's answer was lost; it may or may not have been done")
+                .hint("send the same call again; doing it twice is the same as once")
+        }
+        StoreError::Full(_) => Problem::new(Code::StorageFull, "the store has no room; nothing was done")
+            .hint("give the database more disk; everything goes on by itself then"),
+        StoreError::Schema { found, needed } => Problem::new(
+            Code::Unavailable,
+            format!("the store's schema is at version {found}, this build needs {needed}; nothing was done"),
+        )
+        .hint("run `muster migrate`, then call again"),
+        StoreError::Defect(_) => Problem::new(Code::Internal, "the store refused a statement; nothing was done")
+            .hint("this is a defect of Muster; the log has the cause"),
+    };
+    problem.into()
+}
+
+/// Why the machine did not do a command.
+pub(super) fn refusal(barrier: &BarrierName, refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::NotDefined => not_defined(barrier),
+        Refusal::NoSuchGeneration => Problem::new(Code::NoSuchGeneration, format!("{barrier} has no such generation"))
+            .hint(format!("GET /v1/barriers/{barrier}/generations lists them"))
+            .into(),
+        Refusal::Conflict { revision, .. } => conflict(barrier, revision),
+        Refusal::Precondition { revision } => precondition(barrier, revision),
+        Refusal::StillGathering { open } => {
+            let open: Vec<String> = open.iter().map(|id| id.label().to_string()).collect();
+            let list = open.join(", ");
+            Problem::new(Code::Conflict, format!("{barrier} is not deleted: generations are gathering: {list}"))
+                .hint("`?force=true&reason=…` breaks them, in every region")
+                .with("open", open)
+                .into()
+        }
+        Refusal::TooManyOpen { limit } => {
+            Problem::new(Code::TooManyOpen, format!("{limit} keys of {barrier} are gathering, as many as may"))
+                .hint("wait until one has ended, or define it with a higher `maxOpen`")
+                .with("limit", limit)
+                .into()
+        }
+        Refusal::TooManyBarriers { limit } => {
+            let namespace = barrier.namespace();
+            let detail = format!("the namespace {namespace} has {limit} barriers, as many as may");
+            Problem::new(Code::InvalidDefinition, detail)
+                .hint("delete some, or use another namespace; many crossings of one kind are one `keyed` barrier")
+                .with("limit", limit)
+                .into()
+        }
+        Refusal::KeyNeeded => Problem::new(Code::BadRequest, format!("{barrier} is keyed: name the key to open"))
+            .hint("send {\"key\": \"…\"}")
+            .into(),
+        Refusal::NotKeyed => {
+            Problem::new(Code::BadRequest, format!("{barrier} has no keys: its generations are numbered"))
+                .hint("leave `key` out, or define it with `generations: keyed`")
+                .into()
+        }
+        Refusal::UnknownRegion { region, declared } => {
+            unknown_region(region.as_str(), declared.iter().map(|name| name.as_str()))
+        }
+        Refusal::AlreadyReleased { outcome } => {
+            Problem::new(Code::AlreadyDecided, format!("{} was released before; that stays", outcome.generation))
+                .with("generation", outcome.generation.label().to_string())
+                .with("digest", outcome.digest().to_string())
+                .into()
+        }
+        Refusal::ForeignReport => Failure::new(Code::Internal, "a call was taken for a region's report"),
+    }
+}
+
+/// The name has no definition.
+pub(super) fn not_defined(barrier: &BarrierName) -> Failure {
+    Problem::new(Code::NotDefined, format!("{barrier} is not defined"))
+        .hint(format!("define it with PUT /v1/barriers/{barrier}, or `muster apply`"))
+        .into()
+}
+
+/// The caller's belief of the definition is outdated.
+pub(super) fn precondition(barrier: &BarrierName, revision: u64) -> Failure {
+    let detail = match revision {
+        0 => format!("{barrier} is not defined, so it is not at the revision that If-Match names"),
+        revision => format!("{barrier} is at revision {revision}, not at the one that If-Match names"),
+    };
+    Problem::new(Code::Precondition, detail)
+        .hint("read it again, look at what changed, and send your change with the new ETag")
+        .with("revision", revision)
+        .into()
+}
+
+/// Another definition is in force.
+pub(super) fn conflict(barrier: &BarrierName, revision: u64) -> Failure {
+    Problem::new(Code::Conflict, format!("{barrier} is defined otherwise, at revision {revision}"))
+        .hint(format!("`?replace=true` or `If-Match: \"{revision}\"` changes it from the next generation on"))
+        .with("revision", revision)
+        .into()
+}
+
+/// A region that nobody declared.
+pub(super) fn unknown_region<'a>(region: &str, declared: impl Iterator<Item = &'a str>) -> Failure {
+    let declared: Vec<&str> = declared.collect();
+    let known = if declared.is_empty() { "none is".to_owned() } else { declared.join(", ") };
+    let hint = match nearest(region, declared.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("declare it with PUT /v1/regions/{region}, or `muster region declare {region}`"),
+    };
+    Problem::new(Code::UnknownRegion, format!("the region {region:?} is not declared; declared: {known}"))
+        .hint(hint)
+        .with("declared", declared)
+        .into()
+}

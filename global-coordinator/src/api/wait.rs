@@ -1,0 +1,152 @@
+//! Waiting for a release: 2xx if and only if the generation is released. A
+//! wait at a coordinator ends when it is decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use muster_http::poll::{Pending, Wait};
+use muster_http::{Answer, Failure, GenerationPath, Query};
+use muster_protocol::name::BarrierName;
+use muster_protocol::outcome::Verdict;
+use muster_wire::answer::Released;
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
+use muster_wire::reference::Reference;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::App;
+use super::lookup::{Found, Words, named};
+use crate::coordinator::Coordinator;
+use crate::status::{self, View};
+use crate::store::GenerationRow;
+
+/// How long a call waits that does not say.
+pub(super) const WAIT_DEFAULT: Duration = Duration::from_secs(50);
+/// How often a generation that is not open yet is looked for.
+const OPENING_LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameters {
+    wait: Option<Wait>,
+    whole: Option<bool>,
+    pending: Option<Pending>,
+}
+
+/// What one call waits for.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    /// When it is told "not yet".
+    pub(super) deadline: Instant,
+    /// Whether a release that is not whole is a no.
+    pub(super) whole: bool,
+}
+
+/// GET G/wait
+pub(super) async fn one(
+    State(coordinator): App,
+    path: GenerationPath,
+    Query(parameters): Query<Parameters>,
+) -> Answer<axum::Json<Released>> {
+    let deadline = Instant::now() + parameters.wait.map_or(WAIT_DEFAULT, |wait| wait.0);
+    let waiting = Waiting { deadline, whole: parameters.whole.unwrap_or(false) };
+    let waited = wait(&coordinator, &path.barrier, &path.id, waiting).await;
+    waited.map(axum::Json).map_err(|failure| Pending::apply(parameters.pending, failure.into_problem()).into())
+}
+
+/// Waits for one generation, from before it is open if need be.
+pub(super) async fn wait(
+    coordinator: &Arc<Coordinator>,
+    barrier: &BarrierName,
+    id: &Reference,
+    waiting: Waiting,
+) -> Answer<Released> {
+    let row = opened(coordinator, barrier, id, waiting.deadline).await?;
+    let mut seen = coordinator.hub.subscribe(Arc::new(row), true)?;
+    loop {
+        let row = seen.take();
+        if let Some(verdict) = verdict(&row, waiting.whole) {
+            return verdict;
+        }
+        tokio::select! {
+            () = seen.changed() => {}
+            () = tokio::time::sleep_until(waiting.deadline) => {
+                let words = Words::read(coordinator).await?;
+                return Err(still_gathering(&words.view(coordinator, &row)));
+            }
+            () = coordinator.shutdown.cancelled() => return Err(draining()),
+        }
+    }
+}
+
+/// Waits until the generation is open.
+async fn opened(
+    coordinator: &Coordinator,
+    barrier: &BarrierName,
+    id: &Reference,
+    deadline: Instant,
+) -> Answer<GenerationRow> {
+    let mut openings = coordinator.hub.openings();
+    loop {
+        let not_yet = match named(coordinator, barrier, id).await? {
+            Found::Row(row) => return Ok(*row),
+            Found::NotYet(not_yet) => not_yet,
+        };
+        tokio::select! {
+            _ = openings.changed() => {}
+            () = tokio::time::sleep(OPENING_LOOK) => {}
+            () = tokio::time::sleep_until(deadline) => return Err(not_yet),
+            () = coordinator.shutdown.cancelled() => return Err(draining()),
+        }
+    }
+}
+
+/// The answer to whoever waits, once there is one.
+pub(super) fn verdict(row: &GenerationRow, whole: bool) -> Option<Answer<Released>> {
+    let outcome = &row.generation.decided.as_ref()?.outcome;
+    if let Verdict::Broken(_) = &outcome.verdict {
+        return Some(Err(broken(row)));
+    }
+    let released = status::released(row)?;
+    if whole && !released.whole {
+        let detail = format!("{} was released, but not whole: somebody failed or was left out", outcome.generation);
+        return Some(Err(Failure::new(Code::NotWhole, detail)));
+    }
+    Some(Ok(released))
+}
+
+fn broken(row: &GenerationRow) -> Failure {
+    let id = &row.generation.id;
+    let cause = row.generation.decided.as_ref().and_then(|decided| status::broken(&decided.outcome));
+    let Some(cause) = cause else { return Failure::new(Code::Broken, format!("{id} is broken")) };
+    let by = cause.actor.as_deref().map(|actor| format!(" by {actor}")).unwrap_or_default();
+    let reason = serde_json::to_value(cause.reason).unwrap_or_default();
+    let word = reason.as_str().unwrap_or_default().to_owned();
+    Problem::new(Code::Broken, format!("{id} is broken{by} ({word}): {}", cause.message))
+        .hint("it will never release; the next generation is another crossing")
+        .with("generation", id.label().to_string())
+        .with("n", id.n)
+        .with("reason", reason)
+        .with("region", cause.region.map(String::from))
+        .with("failed", cause.failed)
+        .with("digest", cause.digest)
+        .into()
+}
+
+/// Time is up; who is missing stands in the answer.
+pub(super) fn still_gathering(view: &View<'_>) -> Failure {
+    let id = &view.row.generation.id;
+    let message = status::status(view).message;
+    let problem = Problem::new(Code::StillGathering, format!("{id} is not released yet: {message}"))
+        .hint("the same call again waits on; `muster why` tells more");
+    let members = status::gathering_members(view);
+    members.into_iter().fold(problem, |problem, (name, value)| problem.with(name, value)).into()
+}
+
+fn draining() -> Failure {
+    Problem::new(Code::Draining, "this coordinator is stopping")
+        .hint("send the same call to another coordinator, or again in a moment")
+        .into()
+}

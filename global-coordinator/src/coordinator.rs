@@ -1,0 +1,196 @@
+//! What every part of the coordinator shares: one way to decide, one way to
+//! tell the regions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use muster_bus::{Bus, Headers};
+use muster_http::Forwarder;
+use muster_protocol::fact::Fact;
+use muster_protocol::global::{Change, Command, Step};
+use muster_protocol::identity::{Era, Timestamp};
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::Verdict;
+use muster_telemetry::{TraceContext, metrics};
+use muster_wire::record::Downward;
+use tokio::sync::{Mutex, Notify, RwLock, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
+
+use crate::hub::Hub;
+use crate::store::{Mode, RegionRow, Store, StoreError};
+
+/// How long the bus may take to have a batch of facts.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How old what is known of the regions may be.
+const REGIONS_FRESH: Duration = Duration::from_millis(500);
+
+/// The parts of one coordinator share it.
+pub(crate) struct Coordinator {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) hub: Hub,
+    pub(crate) forwarder: Forwarder,
+    /// Poked when a deadline may be nearer than was thought.
+    pub(crate) deadlines: Notify,
+    /// Counts the declarations of regions made here.
+    pub(crate) declared: watch::Sender<u64>,
+    /// What must end before the process may.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the service is to stop.
+    pub(crate) shutdown: CancellationToken,
+    era: RwLock<Option<Era>>,
+    regions: Mutex<Option<(Instant, Arc<Regions>)>>,
+}
+
+/// The declared regions by name.
+pub(crate) type Regions = BTreeMap<RegionName, RegionRow>;
+
+impl Coordinator {
+    pub(crate) fn new(
+        bus: Arc<dyn Bus>,
+        store: Arc<dyn Store>,
+        forwarder: Forwarder,
+        waits_max: usize,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            hub: Hub::new(Arc::clone(&store), waits_max),
+            store,
+            bus,
+            forwarder,
+            deadlines: Notify::new(),
+            declared: watch::Sender::new(0),
+            tasks: TaskTracker::new(),
+            shutdown,
+            era: RwLock::new(None),
+            regions: Mutex::new(None),
+        })
+    }
+
+    /// Decides a batch in one transaction. When this returns with `Commit`,
+    /// the steps are durable and waits are woken; the facts are yet to be sent.
+    pub(crate) async fn decide(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
+        let names: Vec<BarrierName> = batch.iter().map(|(name, _)| name.clone()).collect();
+        let began = Instant::now();
+        let steps = self.store.transact(batch, mode).await?;
+        metrics::coordinator_transaction().record(began.elapsed());
+        if mode == Mode::Commit {
+            for (name, step) in names.iter().zip(&steps) {
+                step.changes.iter().for_each(|change| self.heed(name, change));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Wakes whoever a change concerns.
+    fn heed(&self, barrier: &BarrierName, change: &Change) {
+        match change {
+            Change::Opened(generation) => {
+                self.hub.opened();
+                self.hub.wake(barrier, generation.id.n);
+                self.deadlines.notify_one();
+            }
+            Change::Reported { n, .. } | Change::Settled { n } => self.hub.wake(barrier, *n),
+            Change::DeadlineSet { n, .. } => {
+                self.hub.wake(barrier, *n);
+                self.deadlines.notify_one();
+            }
+            Change::Decided { n, decided } => {
+                if let Verdict::Broken(cause) = &decided.outcome.verdict {
+                    metrics::broken(cause.reason.as_str()).increment(1);
+                }
+                self.hub.wake(barrier, *n);
+            }
+            Change::Defined { .. } | Change::Deleted => {}
+        }
+    }
+
+    /// Sends facts with the current trace. A failure is logged and healed by
+    /// the repeats: a fact is repeated until its regions have answered it.
+    pub(crate) async fn send(&self, facts: Vec<Fact>) {
+        let headers = headers_of(&Span::current());
+        self.send_down(facts.into_iter().map(|fact| (Downward::Fact(fact), headers.clone())).collect()).await;
+    }
+
+    /// Sends records down; what the bus does not take is logged.
+    pub(crate) async fn send_down(&self, records: Vec<(Downward, Headers)>) {
+        let count = records.len();
+        if count == 0 {
+            return;
+        }
+        match tokio::time::timeout(SEND_TIMEOUT, self.bus.send_down(records)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, count, "send facts; they will be repeated"),
+            Err(_) => {
+                tracing::warn!(count, seconds = SEND_TIMEOUT.as_secs(), "send facts in time; they will be repeated");
+            }
+        }
+    }
+
+    /// Sends facts while the caller goes on.
+    pub(crate) fn publish(self: &Arc<Self>, facts: Vec<Fact>) {
+        if !facts.is_empty() {
+            let this = Arc::clone(self);
+            self.tasks.spawn(async move { this.send(facts).await }.in_current_span());
+        }
+    }
+
+    /// The declared regions by name, as they were a moment ago: ten thousand
+    /// calls that time out together read them once.
+    pub(crate) async fn regions(&self) -> Result<Arc<Regions>, StoreError> {
+        let mut seen = self.regions.lock().await;
+        if let Some((at, regions)) = seen.as_ref()
+            && at.elapsed() < REGIONS_FRESH
+        {
+            return Ok(Arc::clone(regions));
+        }
+        let rows = self.store.regions().await?;
+        let regions: Arc<Regions> = Arc::new(rows.into_iter().map(|row| (row.name.clone(), row)).collect());
+        *seen = Some((Instant::now(), Arc::clone(&regions)));
+        Ok(regions)
+    }
+
+    /// Declares a region, and has it listened to.
+    pub(crate) async fn declare(&self, region: &RegionName) -> Result<bool, StoreError> {
+        let new = self.store.declare(region).await?;
+        *self.regions.lock().await = None;
+        if new {
+            self.declared.send_modify(|count| *count += 1);
+        }
+        Ok(new)
+    }
+
+    /// The life of the store, as it was last seen.
+    pub(crate) async fn era(&self) -> Result<Era, StoreError> {
+        if let Some(era) = self.era.read().await.as_ref() {
+            return Ok(era.clone());
+        }
+        self.check_store().await
+    }
+
+    /// Asks the store whether it answers, and remembers its era.
+    pub(crate) async fn check_store(&self) -> Result<Era, StoreError> {
+        let era = self.store.check().await?;
+        *self.era.write().await = Some(era.clone());
+        Ok(era)
+    }
+}
+
+/// What carries a span's trace with a record.
+pub(crate) fn headers_of(span: &Span) -> Headers {
+    let mut headers = Headers::new();
+    if let Some(context) = TraceContext::of(span) {
+        context.to_map(&mut headers);
+    }
+    headers
+}
+
+/// This machine's clock: for sentences, never for a decision.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

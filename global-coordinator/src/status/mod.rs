@@ -1,0 +1,293 @@
+//! Speaking of a generation: from what the store knows to what people read.
+//!
+//! Pure functions of (generation, regions, now). The rest of the coordinator
+//! decides; nothing here does.
+
+mod explain;
+mod reason;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use muster_protocol::generation::State;
+use muster_protocol::identity::{Era, Timestamp};
+use muster_protocol::name::RegionName;
+use muster_protocol::outcome::{Outcome, Verdict};
+use muster_protocol::report::RegionReport;
+use muster_protocol::spec::Slice;
+use muster_wire::answer::{self, Link, NextEvent, Reason, RegionState, Status};
+use muster_wire::time::rfc3339;
+
+pub(crate) use self::explain::{explain, gathering_members};
+use crate::store::{GenerationRow, RegionRow};
+
+/// Milliseconds without a sign of life after which a region is silent.
+pub(crate) const SILENT_AFTER_MS: u128 = 10_000;
+
+/// What can be known about a generation when somebody asks.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// The generation.
+    pub(crate) row: &'a GenerationRow,
+    /// The declared regions.
+    pub(crate) regions: &'a BTreeMap<RegionName, RegionRow>,
+    /// The life of the store, which issues indexes.
+    pub(crate) era: &'a Era,
+    /// How many calls wait for it here.
+    pub(crate) waiting: u64,
+    /// For durations in sentences.
+    pub(crate) now: Timestamp,
+}
+
+/// One region's part, with nothing known as zero.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    name: &'a RegionName,
+    slice: &'a Slice,
+    report: Option<&'a RegionReport>,
+    region: Option<&'a RegionRow>,
+    applied: bool,
+}
+
+impl Part<'_> {
+    fn expected(&self) -> u32 {
+        self.slice.participants.expected()
+    }
+
+    fn arrived(&self) -> u32 {
+        self.report.map_or(0, |report| report.arrived)
+    }
+
+    fn failed(&self) -> u32 {
+        self.report.map_or(0, |report| report.failed)
+    }
+
+    fn complete(&self) -> bool {
+        self.report.is_some_and(|report| report.complete)
+    }
+
+    /// How many have not arrived and not failed for good.
+    fn missing(&self) -> u32 {
+        match self.report {
+            Some(report) if report.complete => 0,
+            Some(report) => report.missing.count + report.retrying,
+            None => self.expected(),
+        }
+    }
+
+    fn missing_names(&self) -> &str {
+        self.report.filter(|report| !report.complete).map_or("", |report| report.missing.names.as_str())
+    }
+
+    fn link(&self) -> Link {
+        self.region.map_or(Link::Never, link)
+    }
+
+    fn state(&self) -> RegionState {
+        match self.report {
+            None => RegionState::Unopened,
+            Some(report) if report.over_failures => RegionState::Failed,
+            Some(report) if report.complete => RegionState::Complete,
+            Some(_) => RegionState::Gathering,
+        }
+    }
+}
+
+/// Whether a region can be heard, by the database's clock.
+pub(crate) fn link(region: &RegionRow) -> Link {
+    match region.silence {
+        None => Link::Never,
+        Some(silence) if silence.as_millis() > SILENT_AFTER_MS => Link::Silent,
+        Some(_) => Link::Up,
+    }
+}
+
+/// Where a generation's state was true: opaque to callers.
+pub(crate) fn index(era: &Era, row: &GenerationRow) -> String {
+    format!("{}:{}.{}", era.0, row.generation.id.n, row.version)
+}
+
+/// Whether a row is newer than an index that a caller hands back. An index of
+/// another origin is no reason to wait.
+pub(crate) fn is_newer(era: &Era, row: &GenerationRow, index: &str) -> bool {
+    position(era, index).is_none_or(|position| (row.generation.id.n, row.version) > position)
+}
+
+/// Whether a row has come as far as an index of this origin.
+pub(crate) fn is_at_least(era: &Era, row: &GenerationRow, index: &str) -> bool {
+    position(era, index).is_none_or(|position| (row.generation.id.n, row.version) >= position)
+}
+
+fn position(era: &Era, index: &str) -> Option<(u64, u64)> {
+    let (origin, place) = index.rsplit_once(':')?;
+    let (n, version) = place.split_once('.')?;
+    (origin == era.0).then_some((n.parse().ok()?, version.parse().ok()?))
+}
+
+impl<'a> View<'a> {
+    fn parts(&self) -> Vec<Part<'a>> {
+        let generation = &self.row.generation;
+        let part = |(name, slice)| Part {
+            name,
+            slice,
+            report: generation.reports.get(name),
+            region: self.regions.get(name),
+            applied: generation.applied(name),
+        };
+        self.row.spec.regions.iter().map(part).collect()
+    }
+
+    fn outcome(&self) -> Option<&'a Outcome> {
+        self.row.generation.decided.as_ref().map(|decided| &decided.outcome)
+    }
+
+    /// `/v1/barriers/etl/map/generations/2026-10-07`.
+    fn path(&self) -> String {
+        let id = &self.row.generation.id;
+        format!("/v1/barriers/{}/generations/{}", id.barrier, id.label())
+    }
+}
+
+/// The status document.
+pub(crate) fn status(view: &View<'_>) -> Status {
+    let (row, parts) = (view.row, view.parts());
+    let generation = &row.generation;
+    let (reason, message) = reason::reason(view, &parts);
+    let sum = |of: fn(&Part<'_>) -> u32| parts.iter().map(|part| u64::from(of(part))).sum();
+    Status {
+        barrier: generation.id.barrier.clone(),
+        generation: generation.id.label().to_string(),
+        n: generation.id.n,
+        round: generation.id.round,
+        state: generation.state(),
+        reason,
+        message,
+        expected: sum(|part| part.expected()),
+        arrived: sum(|part| part.arrived()),
+        failed: sum(|part| part.failed()),
+        waiting: view.waiting,
+        opened_at: rfc3339(generation.opened_at),
+        deadline_at: generation.deadline_at.map(rfc3339),
+        decided_at: view.outcome().map(|outcome| rfc3339(outcome.decided_at)),
+        index: index(view.era, row),
+        owner: row.spec.owner.clone(),
+        next: next(view),
+        regions: parts.iter().map(|part| region(row, part)).collect(),
+        release: view.outcome().and_then(release),
+        broken: view.outcome().and_then(broken),
+        skew_seconds: skew_seconds(&parts),
+        links: links(view),
+    }
+}
+
+fn next(view: &View<'_>) -> Option<NextEvent> {
+    let at = view.row.generation.deadline_at.filter(|_| view.outcome().is_none())?;
+    Some(NextEvent { at: rfc3339(at), what: "break".to_owned(), reason: Reason::DeadlineExceeded })
+}
+
+fn region(row: &GenerationRow, part: &Part<'_>) -> answer::RegionStatus {
+    let completed = part.report.filter(|report| report.complete).and_then(|report| report.last_arrival_at);
+    answer::RegionStatus {
+        name: part.name.clone(),
+        state: part.state(),
+        arrived: part.arrived(),
+        expected: part.expected(),
+        failed: part.failed(),
+        missing: part.missing_names().to_owned(),
+        missing_count: part.missing(),
+        completed_at: completed.map(rfc3339),
+        applied: part.applied,
+        link: part.link(),
+        as_of_seconds: row.report_ages.get(part.name).map(std::time::Duration::as_secs_f64),
+    }
+}
+
+fn release(outcome: &Outcome) -> Option<answer::ReleaseStatus> {
+    match &outcome.verdict {
+        Verdict::Released(release) => {
+            Some(answer::ReleaseStatus { whole: release.whole, digest: outcome.digest().to_string() })
+        }
+        Verdict::Broken(_) => None,
+    }
+}
+
+/// How an outcome broke, if it did.
+pub(crate) fn broken(outcome: &Outcome) -> Option<answer::BrokenStatus> {
+    match &outcome.verdict {
+        Verdict::Released(_) => None,
+        Verdict::Broken(cause) => Some(answer::BrokenStatus {
+            reason: reason::of_break(cause.reason),
+            region: cause.region.clone(),
+            failed: cause.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect(),
+            actor: cause.actor.clone(),
+            message: cause.message.clone(),
+            digest: outcome.digest().to_string(),
+        }),
+    }
+}
+
+fn skew_seconds(parts: &[Part<'_>]) -> Option<f64> {
+    let complete: Option<Vec<&RegionReport>> =
+        parts.iter().map(|part| part.report.filter(|report| report.complete)).collect();
+    let complete = complete?;
+    let first = complete.iter().filter_map(|report| report.first_arrival_at).min()?;
+    let last = complete.iter().filter_map(|report| report.last_arrival_at).max()?;
+    Some(std::time::Duration::from_millis(last.since_ms(first)).as_secs_f64())
+}
+
+fn links(view: &View<'_>) -> BTreeMap<String, String> {
+    let path = view.path();
+    let mut links: BTreeMap<String, String> =
+        ["explain", "participants"].into_iter().map(|name| (name.to_owned(), format!("{path}/{name}"))).collect();
+    links.insert("self".to_owned(), path.clone());
+    if view.outcome().is_none() {
+        links.insert("wait".to_owned(), format!("{path}/wait"));
+    }
+    if view.outcome().is_some_and(|outcome| outcome.verdict.is_released()) {
+        links.insert("outputs".to_owned(), format!("{path}/outputs"));
+    }
+    links
+}
+
+/// One row of the list of generations.
+pub(crate) fn list_row(view: &View<'_>) -> answer::GenerationRow {
+    let status = status(view);
+    answer::GenerationRow {
+        barrier: status.barrier,
+        generation: status.generation,
+        n: status.n,
+        state: status.state,
+        reason: status.reason,
+        arrived: status.arrived,
+        expected: status.expected,
+        opened_at: status.opened_at,
+        deadline_at: status.deadline_at,
+        decided_at: status.decided_at,
+    }
+}
+
+/// What whoever passes is handed; `None` unless it is released.
+pub(crate) fn released(row: &GenerationRow) -> Option<answer::Released> {
+    let outcome = &row.generation.decided.as_ref()?.outcome;
+    let Verdict::Released(release) = &outcome.verdict else { return None };
+    let state = match row.generation.state() {
+        State::Released => State::Released,
+        _ => State::Releasing,
+    };
+    Some(answer::Released {
+        barrier: outcome.generation.barrier.clone(),
+        generation: outcome.generation.label().to_string(),
+        n: outcome.generation.n,
+        round: outcome.generation.round,
+        state,
+        whole: release.whole,
+        decided_at: rfc3339(outcome.decided_at),
+        outputs: release
+            .outputs
+            .iter()
+            .flat_map(|(region, of)| of.iter().map(move |(id, output)| (format!("{region}/{id}"), output.clone())))
+            .collect(),
+        digest: outcome.digest().to_string(),
+    })
+}
