@@ -1,0 +1,79 @@
+//! Why a generation is not released yet.
+
+use muster_protocol::identity::Timestamp;
+use muster_wire::answer::{Explanation, Participant, ParticipantState};
+
+use super::table::aligned;
+use super::time::ago;
+
+/// What is so, who is missing, and what can be done.
+pub(crate) fn why(explanation: &Explanation, now: Timestamp) -> String {
+    let mut lines = explanation.lines.iter();
+    let first = lines.next().unwrap_or(&explanation.status.message);
+    let mut text = format!("{first}\n");
+    let rows: Vec<[String; 4]> = explanation.participants.iter().map(|one| row(one, now)).collect();
+    text.push_str(&aligned(&rows, "  "));
+    lines.for_each(|line| text.push_str(&format!("{line}\n")));
+    let width = explanation.actions.iter().map(|action| action.command.chars().count()).max().unwrap_or(0);
+    for (index, action) in explanation.actions.iter().enumerate() {
+        let lead = if index == 0 { "You can:  " } else { "          " };
+        text.push_str(&format!("{lead}{:width$}   ({})\n", action.command, action.effect));
+    }
+    text
+}
+
+fn row(participant: &Participant, now: Timestamp) -> [String; 4] {
+    let state = match participant.state {
+        ParticipantState::Missing => "missing",
+        ParticipantState::Retrying => "retrying",
+        ParticipantState::Arrived => "arrived",
+        ParticipantState::Failed => "failed",
+        _ => "unknown",
+    };
+    let when = participant.arrived_at.as_ref().map(|at| ago(now, at));
+    let withdrawn = participant.withdrawn.map(|attempt| format!("attempt {attempt} was withdrawn"));
+    let attempt = participant.attempt.filter(|attempt| *attempt > 1).map(|attempt| format!("attempt {attempt}"));
+    let rest: Vec<String> = attempt.into_iter().chain(withdrawn).chain(participant.note.clone()).collect();
+    [participant.participant.clone(), state.to_owned(), when.unwrap_or_default(), rest.join(", ")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::tests::{at_noon, gathering};
+    use super::*;
+    use muster_wire::answer::Action;
+    use serde_json::json;
+
+    #[test]
+    fn an_explanation_reads_as_a_text() {
+        let participants = json!([
+            {"participant": "ap-south/17", "state": "missing"},
+            {"participant": "ap-south/205", "state": "retrying", "attempt": 2, "arrivedAt": "2026-10-07T11:55:48Z", "note": "signal 9"},
+        ]);
+        let explanation = Explanation {
+            status: gathering(),
+            lines: vec![
+                "etl/map@2026-10-07 has not released because 2 participants in ap-south have not arrived.".into(),
+                "us-east and eu-west are complete.".into(),
+                "It breaks in 1h22m (deadline).".into(),
+            ],
+            participants: serde_json::from_value(participants).unwrap(),
+            actions: vec![
+                Action {
+                    command: "muster abort etl/map@2026-10-07 --reason …".into(), effect: "nobody passes".into()
+                },
+                Action { command: "muster status etl/map@2026-10-07 -w".into(), effect: "watch it".into() },
+            ],
+        };
+        let expected = "\
+etl/map@2026-10-07 has not released because 2 participants in ap-south have not arrived.
+  ap-south/17   missing
+  ap-south/205  retrying  4m12s ago  attempt 2, signal 9
+us-east and eu-west are complete.
+It breaks in 1h22m (deadline).
+You can:  muster abort etl/map@2026-10-07 --reason …   (nobody passes)
+          muster status etl/map@2026-10-07 -w          (watch it)
+";
+        assert_eq!(why(&explanation, at_noon()), expected);
+    }
+}

@@ -1,0 +1,139 @@
+//! A child process, and the signals that reach its parent.
+
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// How a child ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The exit code to pass on: its own, or 128 and the signal.
+    pub(crate) code: u8,
+    /// What went wrong; `None` when it ended with 0.
+    pub(crate) note: Option<String>,
+    /// Whether somebody stopped it through us.
+    pub(crate) interrupted: bool,
+}
+
+/// The signals that ask this process to stop.
+pub(crate) struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).context("listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hang_up.recv() => Signal::HUP,
+        }
+    }
+}
+
+/// A child that runs.
+pub(crate) struct Child(tokio::process::Child);
+
+impl Child {
+    pub(crate) fn start(command: &[String], environment: &[(&str, String)]) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
+        Command::new(program).args(arguments).envs(environment).spawn().map(Self)
+    }
+
+    /// Waits for its end and hands signals on to it meanwhile.
+    pub(crate) async fn run(mut self, signals: &mut Signals) -> Result<Ended, Failure> {
+        let mut stopped_by = None;
+        loop {
+            tokio::select! {
+                status = self.0.wait() => return Ok(ended(status.context("wait for the child")?, stopped_by)),
+                signal = signals.next() => {
+                    // A terminal has sent the first interrupt to the child as
+                    // well; twice would be taken for impatience.
+                    let sent_by_terminal = signal == Signal::INT && stopped_by.is_none() && io::stdin().is_terminal();
+                    stopped_by = Some(signal);
+                    if !sent_by_terminal {
+                        self.hand_on(signal);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hand_on(&self, signal: Signal) {
+        let pid = self.0.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        // A child that has just ended needs no signal any more.
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
+            tracing::debug!(%error, "hand a signal on");
+        }
+    }
+}
+
+fn ended(status: ExitStatus, stopped_by: Option<Signal>) -> Ended {
+    let of_signal = |signal: i32| u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    let (code, note) = match (status.code(), status.signal()) {
+        (Some(0), _) => (0, None),
+        (Some(code), _) => (u8::try_from(code).unwrap_or(u8::MAX), Some(format!("exit status {code}"))),
+        (None, Some(signal)) => (of_signal(signal), Some(format!("signal {signal}"))),
+        (None, None) => (1, Some("ended for an unknown reason".to_owned())),
+    };
+    match stopped_by {
+        // Whether a child that was stopped has done its work, nobody knows.
+        Some(signal) if code == 0 => Ended { code: of_signal(signal.as_raw()), note: None, interrupted: true },
+        Some(_) => Ended { code, note, interrupted: true },
+        None => Ended { code, note, interrupted: false },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn run(script: &str) -> Ended {
+        let command = ["/bin/sh", "-c", script].map(str::to_owned);
+        let child = Child::start(&command, &[("MUSTER_PARTICIPANT", "7".to_owned())]).unwrap();
+        child.run(&mut Signals::listen().unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_child_is_told() {
+        assert_eq!(run("exit 0").await, Ended { code: 0, note: None, interrupted: false });
+        assert_eq!(run("exit $MUSTER_PARTICIPANT").await.note.as_deref(), Some("exit status 7"));
+        let killed = run("kill -9 $$").await;
+        assert_eq!((killed.code, killed.note.as_deref()), (137, Some("signal 9")));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_was_stopped_through_us_is_interrupted() {
+        let raw = ExitStatus::from_raw;
+        let stopped = ended(raw(15), Some(Signal::TERM));
+        assert!(stopped.interrupted && stopped.code == 143);
+        let polite = ended(raw(0), Some(Signal::INT));
+        assert!(polite.interrupted && polite.code == 130, "an end with 0 after a signal is no proof of work done");
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_an_error() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _guard = runtime.enter();
+        let error = Child::start(&["/no/such/program".to_owned()], &[]).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

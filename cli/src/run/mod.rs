@@ -1,0 +1,194 @@
+//! `muster run`: does a participant's work and speaks for it.
+//!
+//! ```text
+//! who, and already there? ──ok before──────────────────────▶ wait
+//!          │                                                  ▲
+//!          ▼                                                  │
+//!     start the child ──exit 0──▶ arrive ok ──────────────────┘
+//!          │    │ ╲
+//!          │    │  ╲─exit n, signal n──▶ arrive failed, end with the child's code
+//!          │    └─a signal for us──▶ hand it on; interrupted: nothing arrives
+//!          └─can't start──▶ 126, 127: nothing arrives
+//! ```
+
+mod child;
+
+use clap::{Args, ValueEnum};
+use muster_client::{Client, Target};
+use muster_protocol::generation::State;
+use muster_protocol::region::ArrivalOutcome;
+use muster_wire::answer::{Participant as Known, ParticipantState};
+use muster_wire::code::Code;
+use muster_wire::request::Arrival;
+
+use self::child::{Child, Ended, Signals};
+use crate::arguments::TargetArgument;
+use crate::connect::Context;
+use crate::failure::Failure;
+use crate::participant::{Participant, ParticipantArgument};
+use crate::{arrive, wait};
+
+/// `muster run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    target: TargetArgument,
+    #[command(flatten)]
+    participant: ParticipantArgument,
+    /// Which incarnation of the participant; the next one when left out
+    #[arg(long, env = "MUSTER_ATTEMPT", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    attempt: Option<u32>,
+    /// Arrive, and do not wait for the release
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Run although this participant has arrived before
+    #[arg(long)]
+    again: bool,
+    /// What a failed command means
+    #[arg(long, value_enum, default_value = "report", value_name = "WHAT")]
+    on_fail: OnFail,
+    /// What to run; it finds MUSTER_BARRIER, MUSTER_GENERATION,
+    /// MUSTER_PARTICIPANT and MUSTER_ATTEMPT in its environment
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// What a failed command means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnFail {
+    /// The participant has failed
+    Report,
+    /// Nothing yet: whoever started this will start it again
+    Silent,
+}
+
+/// One participant's part in one generation.
+struct Part {
+    client: Client,
+    target: Target,
+    participant: Participant,
+    attempt: Option<u32>,
+}
+
+pub(crate) async fn run(arguments: RunArguments, context: &Context) -> Result<(), Failure> {
+    let participant = arguments.participant.resolve()?;
+    // Before the child there is nothing to lose: a service that is away is told
+    // soon. Time counts again once the work is done.
+    let client = context.participant(context.until())?;
+    let target = client.resolve(&context.target(&arguments.target.target)?).await?;
+    let mut part = Part { client, target, participant, attempt: arguments.attempt };
+    let known = part.look().await?;
+    let done = known.as_ref().is_some_and(|known| known.state == ParticipantState::Arrived);
+    if done && !arguments.again {
+        context.tell(&format!("{} has arrived before and is not run again (--again runs it)", part.participant.id));
+    } else {
+        part.attempt = part.attempt.or_else(|| known.as_ref().and_then(next_attempt));
+        let mut signals = Signals::listen()?;
+        let ended = part.work(&arguments.command, &mut signals).await?;
+        part.client = context.participant(context.until_from_now())?;
+        part.tell(&ended, arguments.on_fail, context).await?;
+    }
+    if arguments.no_wait {
+        return Ok(());
+    }
+    part.client = context.participant(context.until_from_now())?;
+    let released = part.client.wait(&part.target, context.until_from_now()).await?;
+    wait::show(&released, context)
+}
+
+/// The attempt after what was withdrawn or failed; the first needs no number.
+fn next_attempt(known: &Known) -> Option<u32> {
+    let failed = known.attempt.filter(|_| known.state != ParticipantState::Arrived);
+    failed.max(known.withdrawn).map(|attempt| attempt.saturating_add(1))
+}
+
+impl Part {
+    /// What is known of this participant. A generation that is broken needs no
+    /// work any more; one that nobody opened yet is opened by an arrival.
+    async fn look(&self) -> Result<Option<Known>, Failure> {
+        let status = match self.client.status(&self.target, None).await {
+            Ok(status) => status,
+            Err(error) if error.is(Code::NoSuchGeneration) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if status.state == State::Broken {
+            let sentence = format!("{} is broken, so nothing is run: {}", self.target, status.message);
+            return Err(Failure::refused(Code::Broken, sentence));
+        }
+        let region = self.participant.region.as_ref().map(|region| region.as_str());
+        match self.client.arrival(&self.target, &self.participant.id, region).await {
+            Ok(known) => Ok(Some(known)),
+            // The region has not heard of the generation yet.
+            Err(error) if error.is(Code::NoSuchGeneration) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn work(&self, command: &[String], signals: &mut Signals) -> Result<Ended, Failure> {
+        let mut environment = vec![
+            ("MUSTER_BARRIER", self.target.barrier.to_string()),
+            ("MUSTER_PARTICIPANT", self.participant.id.to_string()),
+            ("MUSTER_ATTEMPT", self.attempt.unwrap_or(1).to_string()),
+        ];
+        environment.extend(self.target.generation.iter().map(|id| ("MUSTER_GENERATION", id.to_string())));
+        environment.extend(self.participant.region.iter().map(|region| ("MUSTER_REGION", region.to_string())));
+        match Child::start(command, &environment) {
+            Ok(child) => Ok(child.run(signals).await?),
+            Err(error) => {
+                let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+                eprintln!("muster: start {:?}: {error}; nothing arrived", command[0]);
+                Err(Failure::Code(code))
+            }
+        }
+    }
+
+    /// Arrives with what the child came to; a child that failed ends with its
+    /// own code.
+    async fn tell(&self, ended: &Ended, on_fail: OnFail, context: &Context) -> Result<(), Failure> {
+        if ended.interrupted {
+            eprintln!("muster: interrupted; {} has not arrived, and may run again", self.participant.id);
+            return Err(Failure::Code(ended.code));
+        }
+        let failed = ended.note.is_some();
+        if failed && on_fail == OnFail::Silent {
+            return Err(Failure::Code(ended.code));
+        }
+        let arrival = Arrival {
+            attempt: self.attempt,
+            outcome: failed.then_some(ArrivalOutcome::Failed),
+            note: ended.note.clone(),
+            region: self.participant.region.clone(),
+            ..Arrival::default()
+        };
+        let arrived = self.client.arrive(&self.target, &self.participant.id, &arrival).await;
+        match (arrived, failed) {
+            (Ok(arrived), false) => {
+                context.tell(&arrive::sentence(&arrived));
+                Ok(())
+            }
+            (Ok(arrived), true) => {
+                eprintln!("muster: {}: {}", arrive::sentence(&arrived), ended.note.as_deref().unwrap_or_default());
+                Err(Failure::Code(ended.code))
+            }
+            (Err(error), false) => Err(error.into()),
+            (Err(error), true) => {
+                eprintln!("muster: the failure could not be told: {error}");
+                Err(Failure::Code(ended.code))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_attempt_follows_what_is_spent() {
+        let known = |json: &str| next_attempt(&serde_json::from_str(json).unwrap());
+        assert_eq!(known(r#"{"participant":"a/1","state":"missing"}"#), None);
+        assert_eq!(known(r#"{"participant":"a/1","state":"missing","withdrawn":2}"#), Some(3));
+        assert_eq!(known(r#"{"participant":"a/1","state":"retrying","attempt":1}"#), Some(2));
+        assert_eq!(known(r#"{"participant":"a/1","state":"arrived","attempt":4}"#), None);
+    }
+}
