@@ -71,6 +71,11 @@ impl Leadership {
 
     /// Leads, or waits to, until the shutdown.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let mut status = self.handle.status();
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = status.wait_for(|status| status.following) => {}
+        }
         let mut interval = tokio::time::interval(CAMPAIGN_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

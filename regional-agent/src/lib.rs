@@ -23,6 +23,7 @@ pub mod log;
 mod options;
 mod reporter;
 mod service;
+mod startup;
 mod waiters;
 
 pub use options::Options;

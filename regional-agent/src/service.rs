@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use muster_bus::Bus;
 use muster_http::{Forwarder, Hosts, listen, serve};
-use muster_protocol::name::RegionName;
 use muster_protocol::region::Region;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -19,9 +18,10 @@ use crate::coordinator::Coordinator;
 use crate::downlink::Downlink;
 use crate::driver::{self, Handle, Settings, new_instance};
 use crate::leadership::{Leadership, Leading};
-use crate::log::{Identity, RegionLog};
+use crate::log::RegionLog;
 use crate::options::Options;
 use crate::reporter::Reporter;
+use crate::startup;
 
 /// Questions that wait for the reporter.
 const ASKS_MAX: usize = 1_024;
@@ -47,6 +47,9 @@ pub enum StartError {
     #[cfg(feature = "kafka")]
     #[error("set up the bus")]
     Bus(#[from] muster_bus::BusError),
+    /// It was told to stop before it had started.
+    #[error("stopped before the region's log answered")]
+    Stopped,
     /// The HTTP client refuses its own settings.
     #[error("set up the HTTP client")]
     Client(#[source] reqwest::Error),
@@ -87,7 +90,7 @@ impl Service {
         let listener = listen::bind(options.listen, options.allow_remote, "listen").await?;
         let addr = listener.local_addr().map_err(StartError::Address)?;
         let address = options.advertise.clone().unwrap_or_else(|| format!("http://{addr}"));
-        let identity = identity(&region, &log, &shutdown).await;
+        let identity = startup::identity(&region, &log, &listener, &shutdown).await?;
         let settings = Settings {
             region: region.clone(),
             agent_name: options.name.clone(),
@@ -152,27 +155,5 @@ async fn run(
         if let Err(error) = task.await {
             warn!(%error, "a part of the agent ended abnormally");
         }
-    }
-}
-
-/// Who the log is. Says once what is missing, and keeps trying.
-async fn identity(region: &RegionName, log: &Arc<dyn RegionLog>, shutdown: &CancellationToken) -> Identity {
-    let mut pause = Duration::from_millis(100);
-    let mut said = false;
-    loop {
-        match log.identity().await {
-            Ok(identity) => return identity,
-            Err(error) if !said => {
-                said = true;
-                warn!(%region, error = &error as &dyn std::error::Error, "open the region's log; trying again until it answers");
-            }
-            Err(_) => {}
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            // Nothing runs yet; the caller's shutdown ends the process.
-            () = shutdown.cancelled() => std::future::pending::<()>().await,
-        }
-        pause = Duration::from_secs(2).min(pause * 2);
     }
 }

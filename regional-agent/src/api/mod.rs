@@ -111,7 +111,16 @@ async fn readyz(
         required,
         detail,
     };
+    let lease = match api.handle.proven_for().is_zero() {
+        true => Some("the lease on the region's log is not proven to live".to_owned()),
+        false => None,
+    };
     let draining = api.shutdown.is_cancelled().then(|| "this agent is stopping".to_owned());
-    let checks = vec![check("log", true, log), check("coordinator", false, link), check("serving", true, draining)];
+    let checks = vec![
+        check("log", true, log),
+        check("lease", true, lease),
+        check("coordinator", false, link),
+        check("serving", true, draining),
+    ];
     ready::answer(&parameters, checks)
 }

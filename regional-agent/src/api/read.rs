@@ -102,14 +102,15 @@ fn page(region: &Region, id: &GenerationId, parameters: &ParticipantsParameters)
 /// region tells its own part and says that it knows no more.
 pub(super) async fn status(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
     let away = match api.coordinator.forward(&call).await {
-        Ok(response) => return Ok(response),
-        Err(away) => away,
+        Ok(response) if response.status() != http::StatusCode::SERVICE_UNAVAILABLE => return Ok(response),
+        Ok(unavailable) => Ok(unavailable),
+        Err(away) => Err(away),
     };
     let here = api.handle.read(|region| {
         let id = super::locate::find(region, &path.barrier, &path.id)?;
         own_part(region, region.generation(&id.barrier, id.n)?, api.handle.waiters().count(&id.barrier, id.n))
     });
-    here.map(|status| axum::Json(status).into_response()).ok_or(away)
+    here.map_or(away, |status| Ok(axum::Json(status).into_response()))
 }
 
 fn own_part(region: &Region, generation: &Generation, waiting: usize) -> Option<answer::Status> {
