@@ -14,6 +14,12 @@
 //!    the snapshot's index only grows.
 //! 5. A head that is lower than one that was seen, or gone, refuses writes.
 
+pub mod boot_clock;
+pub mod conformance;
+pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -58,6 +64,8 @@ pub enum Appended {
     HeadGone,
     /// Refused by the store for want of room; not written.
     Full,
+    /// Refused for another reason; not written.
+    Refused(LogError),
     /// Not known: written or not. Retry under the same (writer, seq).
     Unknown(LogError),
 }

@@ -118,7 +118,7 @@ metrics! {
     counter catch_ups(region) = "muster_log_catch_ups_total" in Count,
         "Times a replica listed the region log anew instead of following it.";
     counter range_requests(region, kind) = "muster_log_range_requests_total" in Count,
-        "Reads of the region log: kind is read_index or catch_up.";
+        "Reads of the region log: kind is read_index, catch_up or snapshot.";
 
     // The bus.
     counter bus_messages(direction, kind) = "muster_bus_messages_total" in Count,

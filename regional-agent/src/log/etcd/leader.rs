@@ -1,0 +1,52 @@
+//! Election of the region's leader: the key `leader` under the agent's lease,
+//! created only if absent. Its create revision is the epoch, so epochs grow.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, Txn, TxnOp};
+use muster_protocol::identity::{Epoch, Writer};
+
+use super::Shared;
+use super::append::revision;
+use super::origin::first_keys;
+use super::requests::Purpose;
+use super::verdict::is_lease_gone;
+use crate::log::LogError;
+
+impl Shared {
+    pub(super) async fn stand(&self, writer: Writer) -> Result<Option<Epoch>, LogError> {
+        // Only the process that registered a writer knows the lease under it.
+        let Some(lease) = self.lease_of(writer) else { return Ok(None) };
+        let (leader, agent) = (self.keys.leader(), lease.agent_key.as_str());
+        let under_lease = Some(PutOptions::new().with_lease(lease.id));
+        let txn = Txn::new()
+            .when([
+                Compare::create_revision(leader.as_str(), CompareOp::Equal, 0),
+                Compare::create_revision(agent, CompareOp::Equal, revision(writer.0)),
+            ])
+            .and_then([TxnOp::put(leader.as_str(), writer.to_string(), under_lease)])
+            .or_else([TxnOp::get(leader.as_str(), None), TxnOp::get(agent, None)]);
+        let answer = match self.endpoints.txn(Purpose::Leader, "stand for election", txn).await {
+            Err(error) if is_lease_gone(&error.error) => {
+                lease.lose();
+                return Ok(None);
+            }
+            answer => answer?,
+        };
+        if answer.succeeded() {
+            return Ok(answer.header().map(|header| Epoch(header.revision().unsigned_abs())));
+        }
+        let [leader, agent]: [Option<KeyValue>; 2] = first_keys(&answer);
+        if agent.is_none_or(|agent| agent.create_revision() != revision(writer.0)) {
+            lease.lose();
+            return Ok(None);
+        }
+        let mine = leader.filter(|leader| leader.value() == writer.to_string().as_bytes());
+        Ok(mine.map(|leader| Epoch(leader.create_revision().unsigned_abs())))
+    }
+
+    pub(super) async fn step_down(&self, epoch: Epoch) -> Result<(), LogError> {
+        let delete = TxnOp::delete(self.keys.leader(), None::<DeleteOptions>);
+        let txn = Txn::new().when([self.leads(epoch)]).and_then([delete]);
+        self.endpoints.txn(Purpose::Leader, "step down", txn).await?;
+        Ok(())
+    }
+}
