@@ -105,25 +105,5 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HEARTBEAT: &str = r#"{"v":1,"kind":"heartbeat","body":{"region":"us-east","agent":{"name":"a","instance":"i"},
-        "history":"000102030405060708090a0b0c0d0e0f","shard":0,"index":7,"address":"http://127.0.0.1:7171","new":true}}"#;
-
-    #[test]
-    fn a_reader_ignores_fields_of_the_future() {
-        let record: Upward = decode(HEARTBEAT.as_bytes()).unwrap();
-        assert_eq!(record.region().as_str(), "us-east");
-        assert_eq!(decode::<Upward>(&encode(&record).unwrap()).unwrap(), record);
-    }
-
-    #[test]
-    fn a_version_of_the_future_is_not_guessed() {
-        let later = HEARTBEAT.replace("\"v\":1", "\"v\":2");
-        assert!(matches!(decode::<Upward>(later.as_bytes()), Err(Unreadable::Version { found: 2 })));
-        let never = HEARTBEAT.replace("\"v\":1,", "");
-        assert!(matches!(decode::<Upward>(never.as_bytes()), Err(Unreadable::Unversioned)));
-        assert!(matches!(decode::<Upward>(b"\xff"), Err(Unreadable::Form(_))));
-    }
-}
+#[path = "record_tests.rs"]
+mod tests;
