@@ -1,1 +1,22 @@
-//! Scenarios over one Cluster interface: in one process and on real services.
+//! Scenarios over one [`cluster::Cluster`] interface: in one process on
+//! embedded adapters, and on real processes with etcd, Kafka and Postgres.
+//!
+//! ```text
+//! cluster/    starts, hurts and ends the parts           in process | processes
+//! world       a scenario's own barriers and clients on a cluster
+//! worker      a participant whose every call is recorded
+//! history     what was recorded, and the rules it must obey
+//! scenarios/  what must hold, told once, run on both clusters
+//! ```
+//!
+//! A test that needs a real service fails without it; nothing skips.
+
+pub mod cluster;
+pub mod history;
+pub mod ports;
+pub mod raw;
+#[cfg(test)]
+mod scenarios;
+pub mod until;
+pub mod worker;
+pub mod world;

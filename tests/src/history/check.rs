@@ -1,0 +1,245 @@
+//! The rules. Each names the invariant of the architecture that it judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Instant;
+
+use muster_protocol::region::ArrivalOutcome;
+use muster_wire::code::Code;
+
+use super::{Answer, Call, Expectation, History, Required, What};
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant, such as `I1`.
+    pub invariant: &'static str,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// Everything in the history that no correct service can have done.
+#[must_use]
+pub fn check(history: &History, expectation: &Expectation) -> Vec<Violation> {
+    let calls = history.calls();
+    let mut generations: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
+    for call in &calls {
+        generations.entry(&call.generation).or_default().push(call);
+    }
+    let mut violations = different_generations(&calls);
+    for (generation, calls) in &generations {
+        let mut found = one_end(calls);
+        if let Some(required) = expectation.required.get(*generation) {
+            found.extend(released_too_early(calls, required));
+        }
+        for of_one in by_participant(calls).values() {
+            found.extend(acknowledged_stays(of_one));
+            found.extend(refused_stays(of_one));
+        }
+        violations.extend(found.into_iter().map(|found| Violation {
+            what: format!("{generation}: {}", found.what),
+            ..found
+        }));
+    }
+    violations
+}
+
+fn violation(invariant: &'static str, what: String) -> Violation {
+    Violation { invariant, what }
+}
+
+fn by_participant<'a>(calls: &[&'a Call]) -> BTreeMap<&'a str, Vec<&'a Call>> {
+    let mut participants: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
+    for call in calls {
+        participants.entry(&call.participant).or_default().push(call);
+    }
+    participants
+}
+
+/// I4: no outcome belongs to two generations.
+fn different_generations(calls: &[Call]) -> Vec<Violation> {
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut violations = Vec::new();
+    for call in calls {
+        let Answer::Released { digest } = &call.answer else { continue };
+        let first = *seen.entry(digest).or_insert(&call.generation);
+        if first != call.generation {
+            violations.push(violation("I4", format!("{first} and {} ended with one outcome {digest}", call.generation)));
+        }
+    }
+    violations
+}
+
+/// I2 and I5: everybody is told the same end.
+fn one_end(calls: &[&Call]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let digests: BTreeSet<&str> = calls
+        .iter()
+        .filter_map(|call| match &call.answer {
+            Answer::Released { digest } => Some(digest.as_str()),
+            _ => None,
+        })
+        .collect();
+    if digests.len() > 1 {
+        violations.push(violation("I2", format!("two outcomes were told: {digests:?}")));
+    }
+    let broken = calls.iter().find(|call| call.answer == Answer::Broken);
+    if let (Some(broken), false) = (broken, digests.is_empty()) {
+        let what = format!("{} was told that it broke, others that it was released", broken.participant);
+        violations.push(violation("I5", what));
+    }
+    violations
+}
+
+/// I1: nobody passes before everybody required has arrived. An arrival has its
+/// effect no sooner than its call began.
+fn released_too_early(calls: &[&Call], required: &Required) -> Vec<Violation> {
+    let first_release = calls.iter().filter(|call| matches!(call.answer, Answer::Released { .. })).min_by_key(|c| c.end);
+    let Some(release) = first_release else { return Vec::new() };
+    let mut violations = Vec::new();
+    let earliest: BTreeMap<&str, Option<Instant>> =
+        by_participant(calls).into_iter().map(|(who, calls)| (who, earliest_arrival(&calls))).collect();
+    let come = |who: &str| earliest.get(who).copied().flatten().is_some_and(|start| start <= release.end);
+    let told = &release.participant;
+    match required {
+        Required::These(participants) => {
+            for missing in participants.iter().filter(|who| !come(who)) {
+                violations.push(violation("I1", format!("{told} was released before {missing} had arrived")));
+            }
+        }
+        Required::Count(regions) => {
+            for (region, count) in regions {
+                let inside = |who: &&&str| who.split_once('/').is_some_and(|(its, _)| its == region);
+                let arrived = earliest.keys().filter(inside).filter(|who| come(who)).count();
+                if arrived < *count {
+                    let what = format!("{told} was released when {arrived} of {count} of {region} had arrived");
+                    violations.push(violation("I1", what));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// When an arrival that counts can first have taken effect: an ok one that was
+/// not refused, of an attempt that was not withdrawn.
+fn earliest_arrival(calls: &[&Call]) -> Option<Instant> {
+    let withdrawn = calls
+        .iter()
+        .filter_map(|call| match (call.what, &call.answer) {
+            (What::Withdraw { attempt }, Answer::Withdrawn) => Some(attempt),
+            _ => None,
+        })
+        .max()
+        .unwrap_or(0);
+    let counts = |call: &&&Call| match call.what {
+        What::Arrive { attempt, outcome: ArrivalOutcome::Ok } => {
+            attempt > withdrawn && !matches!(call.answer, Answer::Refused(_))
+        }
+        _ => false,
+    };
+    calls.iter().filter(counts).map(|call| call.start).min()
+}
+
+/// I3: what was acknowledged is reported ever after, unless it was withdrawn
+/// or replaced by a higher attempt; and somebody must have looked.
+fn acknowledged_stays(calls: &[&Call]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let taken_back = |attempt: u32| {
+        calls.iter().any(|call| match call.what {
+            // Whether or not it was acknowledged: it may have had its effect.
+            What::Withdraw { attempt: through } => through >= attempt && !matches!(call.answer, Answer::Refused(_)),
+            _ => false,
+        })
+    };
+    for call in calls {
+        let Answer::Arrived { attempt, outcome } = call.answer else { continue };
+        if taken_back(attempt) {
+            continue;
+        }
+        let who = &call.participant;
+        let mut looked = false;
+        for look in calls.iter().filter(|look| look.what == What::Look && look.start >= call.end) {
+            let Answer::Seen { arrived } = look.answer else { continue };
+            looked = true;
+            let stands = arrived.is_some_and(|seen| seen == (attempt, outcome) || seen.0 > attempt);
+            if !stands {
+                let what = format!("{who} was told that attempt {attempt} stands, later it was reported as {arrived:?}");
+                violations.push(violation("I3", what));
+            }
+        }
+        if !looked {
+            violations.push(violation("I3", format!("nobody looked whether the arrival of {who} stands")));
+        }
+    }
+    violations
+}
+
+/// I8: "refused" and "withdrawn" are true for ever.
+fn refused_stays(calls: &[&Call]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for call in calls {
+        if let (What::Withdraw { attempt: through }, Answer::Withdrawn) = (call.what, &call.answer) {
+            for later in calls.iter().filter(|later| later.start >= call.end) {
+                let counts = match (&later.what, &later.answer) {
+                    (What::Arrive { attempt, .. }, Answer::Arrived { .. }) => *attempt <= through,
+                    (What::Look, Answer::Seen { arrived: Some((attempt, _)) }) => *attempt <= through,
+                    _ => false,
+                };
+                if counts {
+                    let who = &call.participant;
+                    violations.push(violation("I8", format!("{who} withdrew attempt {through}, and it counts again")));
+                }
+            }
+        }
+    }
+    violations.extend(refused_arrivals(calls));
+    violations
+}
+
+/// A participant all of whose arrivals of an attempt were refused for good
+/// never arrived with it.
+fn refused_arrivals(calls: &[&Call]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let attempts: BTreeSet<u32> = calls
+        .iter()
+        .filter_map(|call| match (call.what, &call.answer) {
+            (What::Arrive { attempt, .. }, Answer::Refused(code)) if for_good(*code) => Some(attempt),
+            _ => None,
+        })
+        .collect();
+    for attempt in attempts {
+        let of_attempt = |call: &&&Call| matches!(call.what, What::Arrive { attempt: its, .. } if its == attempt);
+        let refused_at = calls
+            .iter()
+            .filter(of_attempt)
+            .filter(|call| matches!(call.answer, Answer::Refused(code) if for_good(code)))
+            .map(|call| call.end)
+            .min();
+        let Some(refused_at) = refused_at else { continue };
+        let acknowledged = calls.iter().filter(of_attempt).find(|call| {
+            call.start >= refused_at && matches!(call.answer, Answer::Arrived { attempt: its, .. } if its == attempt)
+        });
+        let undecided = |call: &&Call| !matches!(call.answer, Answer::Refused(_));
+        let never_taken = !calls.iter().filter(of_attempt).any(|call| undecided(call));
+        let seen = calls.iter().find(|look| {
+            matches!(look.answer, Answer::Seen { arrived: Some((its, _)) } if its == attempt) && never_taken
+        });
+        for call in acknowledged.into_iter().chain(seen) {
+            let what = format!("attempt {attempt} of {} was refused, and counts", call.participant);
+            violations.push(violation("I8", what));
+        }
+    }
+    violations
+}
+
+/// Refusals that no repeat changes. A place that was taken may become free.
+fn for_good(code: Code) -> bool {
+    matches!(code, Code::NotExpected | Code::WrongRegion | Code::Withdrawn | Code::StaleAttempt)
+}

@@ -1,0 +1,154 @@
+//! A participant: a client whose every call goes into the history.
+
+use std::time::{Duration, Instant};
+
+use muster_client::{Client, Error, Target};
+use muster_protocol::name::{ParticipantId, RegionName};
+use muster_protocol::region::ArrivalOutcome;
+use muster_wire::answer::{Arrived, Participant, ParticipantState, Released};
+use muster_wire::code::Code;
+use muster_wire::request::Arrival;
+
+use crate::history::{Answer, Call, History, What};
+use crate::until::DEADLINE;
+
+/// One participant of one region.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// A client of the region's agents.
+    pub client: Client,
+    /// Its region.
+    pub region: RegionName,
+    /// Who it is.
+    pub id: ParticipantId,
+    history: History,
+}
+
+impl Worker {
+    /// A participant that calls with `client`.
+    #[must_use]
+    pub fn new(client: Client, region: RegionName, id: ParticipantId, history: History) -> Self {
+        // Whoever is away comes back: that is what the scenarios are about.
+        Self { client: client.patience(DEADLINE), region, id, history }
+    }
+
+    /// In full, `region/id`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.region, self.id)
+    }
+
+    /// Arrives ok with the first attempt.
+    pub async fn arrive(&self, target: &Target) -> Result<Arrived, Error> {
+        self.arrive_as(target, Arrival::default()).await
+    }
+
+    /// Arrives.
+    pub async fn arrive_as(&self, target: &Target, arrival: Arrival) -> Result<Arrived, Error> {
+        let what =
+            What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
+        let start = Instant::now();
+        let arrived = self.client.arrive(target, &self.id, &arrival).await;
+        let answer = match &arrived {
+            Ok(arrived) => Answer::Arrived { attempt: arrived.attempt, outcome: arrived.outcome },
+            Err(error) => not_done(error),
+        };
+        // A late arrival is told the outcome; nothing of it is kept.
+        if !arrived.as_ref().is_ok_and(|arrived| arrived.late) {
+            self.record(target, what, start, answer);
+        }
+        arrived
+    }
+
+    /// Waits for the release, for as long as a state may take.
+    pub async fn wait(&self, target: &Target) -> Result<Released, Error> {
+        self.wait_for(target, DEADLINE).await
+    }
+
+    /// Waits for the release.
+    pub async fn wait_for(&self, target: &Target, patience: Duration) -> Result<Released, Error> {
+        let start = Instant::now();
+        let waited = self.client.wait(target, Some((start + patience).into())).await;
+        self.record(target, What::Wait, start, told(&waited));
+        waited
+    }
+
+    /// Arrives, then waits in another call.
+    pub async fn cross(&self, target: &Target) -> Result<Released, Error> {
+        self.arrive(target).await?;
+        self.wait(target).await
+    }
+
+    /// Arrives and waits in one call.
+    pub async fn arrive_and_wait(&self, target: &Target, arrival: Arrival) -> Result<Released, Error> {
+        let what =
+            What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
+        let start = Instant::now();
+        let until = Some((start + DEADLINE).into());
+        let waited = self.client.arrive_and_wait(target, &self.id, &arrival, until).await;
+        // Two in one: whether the arrival stands is not told apart from the
+        // wait, so it counts as one that may have been done.
+        let stands = match &waited {
+            Err(error @ Error::Refused(problem)) if problem.code != Code::Broken => not_done(error),
+            _ => Answer::Unknown("answered by its wait".to_owned()),
+        };
+        self.record(target, what, start, stands);
+        self.record(target, What::Wait, start, told(&waited));
+        waited
+    }
+
+    /// Takes back all attempts up to this one.
+    pub async fn withdraw(&self, target: &Target, attempt: u32) -> Result<(), Error> {
+        let start = Instant::now();
+        let withdrawn = self.client.withdraw(target, &self.id, Some(attempt), None).await;
+        let answer = match &withdrawn {
+            Ok(()) => Answer::Withdrawn,
+            Err(error) => not_done(error),
+        };
+        self.record(target, What::Withdraw { attempt }, start, answer);
+        withdrawn
+    }
+
+    /// Reads how far it has come itself.
+    pub async fn look(&self, target: &Target) -> Result<Participant, Error> {
+        let start = Instant::now();
+        let seen = self.client.arrival(target, &self.id, None).await;
+        let answer = match &seen {
+            Ok(seen) => Answer::Seen { arrived: arrived(seen) },
+            Err(error) => not_done(error),
+        };
+        self.record(target, What::Look, start, answer);
+        seen
+    }
+
+    fn record(&self, target: &Target, what: What, start: Instant, answer: Answer) {
+        let (generation, participant) = (target.to_string(), self.name());
+        self.history.record(Call { generation, participant, what, start, end: Instant::now(), answer });
+    }
+}
+
+fn told(waited: &Result<Released, Error>) -> Answer {
+    match waited {
+        Ok(released) => Answer::Released { digest: released.digest.clone() },
+        Err(error) => not_done(error),
+    }
+}
+
+fn not_done(error: &Error) -> Answer {
+    match error {
+        Error::Refused(problem) if problem.code == Code::Broken => Answer::Broken,
+        Error::Refused(problem) => Answer::Refused(problem.code),
+        Error::TimedOut { .. } => Answer::TimedOut,
+        other => Answer::Unknown(other.to_string()),
+    }
+}
+
+/// The attempt that is reported to stand.
+pub(crate) fn arrived(seen: &Participant) -> Option<(u32, ArrivalOutcome)> {
+    let outcome = match seen.state {
+        ParticipantState::Arrived => ArrivalOutcome::Ok,
+        ParticipantState::Failed | ParticipantState::Retrying => ArrivalOutcome::Failed,
+        _ => return None,
+    };
+    Some((seen.attempt.unwrap_or(0), outcome))
+}
