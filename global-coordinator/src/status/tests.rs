@@ -82,7 +82,8 @@ impl World {
 
     fn decided(mut self, verdict: Verdict) -> Self {
         let outcome = Outcome { generation: self.row.generation.id.clone(), verdict, decided_at: NOW };
-        self.row.generation.decided = Some(Decided { outcome, next: None, regions: self.row.spec.regions.keys().cloned().collect() });
+        self.row.generation.decided =
+            Some(Decided { outcome, next: None, regions: self.row.spec.regions.keys().cloned().collect() });
         self
     }
 
@@ -113,10 +114,11 @@ fn release() -> Verdict {
             "us-east".parse().unwrap(),
             BTreeMap::from([("0".parse().unwrap(), "s3://x".to_owned())]),
         )]),
+        ..Release::default()
     })
 }
 
-fn broken(reason: BreakReason, message: &str) -> Verdict {
+fn break_for(reason: BreakReason, message: &str) -> Verdict {
     let failure = Failure {
         region: "us-east".parse().unwrap(),
         participant: "4".parse().unwrap(),
@@ -187,12 +189,12 @@ fn a_release_goes_from_deciding_to_released() {
 
 #[test]
 fn a_break_says_who_and_why() {
-    let world = all_complete().decided(broken(BreakReason::Aborted, "wrong input"));
+    let world = all_complete().decided(break_for(BreakReason::Aborted, "wrong input"));
     assert_eq!(world.reason(), (Reason::Aborted, "aborted by ada: wrong input".to_owned()));
     assert!(released(&world.row).is_none());
     let broken = status(&world.view()).broken.unwrap();
     assert_eq!(broken.failed, ["us-east/4"]);
-    let world = all_complete().decided(broken(BreakReason::ParticipantFailed, "us-east/4 failed"));
+    let world = all_complete().decided(break_for(BreakReason::ParticipantFailed, "us-east/4 failed"));
     assert_eq!(world.reason(), (Reason::ParticipantFailed, "us-east/4 failed".to_owned()));
 }
 

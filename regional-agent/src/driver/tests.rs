@@ -40,6 +40,7 @@ fn open(n: u64, count: u32) -> Command {
         spec: slice.digest(),
         slice: Some(slice),
         opened_at: Timestamp(0),
+        carry: None,
     }))
 }
 

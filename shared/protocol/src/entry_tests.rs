@@ -11,7 +11,7 @@ use super::*;
 use crate::fact::{Closed, Decided, Fact, Next, Opened};
 use crate::generation::GenerationId;
 use crate::identity::{Digest, Epoch, History, SessionId, Timestamp};
-use crate::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
+use crate::outcome::{Break, BreakReason, Failure, Outcome, Override, Release, Verdict};
 use crate::participants::{IdSet, Participants};
 use crate::region::{ArrivalOutcome, Arrive, Effect, Withdraw};
 use crate::spec::{Liveness, OnLost, Slice};
@@ -41,6 +41,7 @@ fn opened(n: u64) -> Fact {
         spec: slice().digest(),
         slice: Some(slice()),
         opened_at: Timestamp(1_791_374_400_000),
+        carry: (n > 1).then_some(n - 1),
     })
 }
 
@@ -61,7 +62,12 @@ fn commands() -> Vec<Command> {
         note: Some("exit 1".to_string()),
     };
     let released = Release {
-        whole: true,
+        whole: false,
+        failed: 1,
+        excluded: 2,
+        left_out: vec!["eu-west".parse().unwrap()],
+        waived: [("ap-south".parse().unwrap(), "[4-9]".to_string())].into(),
+        forced: Some(Override { actor: Some("ops".to_string()), reason: "night is over".to_string() }),
         outputs: [("us-east".parse().unwrap(), [("7".parse().unwrap(), "s3://x".to_string())].into())].into(),
     };
     let broken = Break {

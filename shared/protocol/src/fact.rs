@@ -61,6 +61,9 @@ pub struct Opened {
     pub slice: Option<Slice>,
     /// When, on the coordinator's clock; for people.
     pub opened_at: Timestamp,
+    /// The generation whose ok arrivals count here too: a retry goes on from
+    /// the round that broke.
+    pub carry: Option<u64>,
 }
 
 /// A generation has ended, with the successor that its end opens.

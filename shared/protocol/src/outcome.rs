@@ -51,13 +51,34 @@ impl Verdict {
 }
 
 /// What everybody who passes is handed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
     /// Whether nobody failed, was waived or left out, and it was not forced.
     pub whole: bool,
+    /// How many failed and it released nevertheless.
+    pub failed: u32,
+    /// How many were lost and no longer expected.
+    pub excluded: u32,
+    /// Regions that the rule could do without and that had not promised.
+    pub left_out: Vec<RegionName>,
+    /// Participants that were waived, as ranges by region; an empty text is the
+    /// whole region.
+    pub waived: BTreeMap<RegionName, String>,
+    /// Who released it before it was complete.
+    pub forced: Option<Override>,
     /// What participants left, by region.
     pub outputs: BTreeMap<RegionName, BTreeMap<ParticipantId, String>>,
+}
+
+/// Somebody decided what participants had not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    /// Who.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: String,
 }
 
 /// Why nobody passes.

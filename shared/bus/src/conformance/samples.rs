@@ -80,6 +80,7 @@ pub fn downward_of_every_kind(region_name: &str) -> Vec<Downward> {
         spec: Digest([1; 32]),
         slice: Some(slice()),
         opened_at: NOW,
+        carry: None,
     };
     let broken = Verdict::Broken(Break {
         reason: BreakReason::ParticipantFailed,
@@ -90,7 +91,7 @@ pub fn downward_of_every_kind(region_name: &str) -> Vec<Downward> {
     });
     let outputs = BTreeMap::from([("0".parse().expect("a participant"), "s3://a/b".to_owned())]);
     let outputs = BTreeMap::from([(region(region_name), outputs)]);
-    let released = Verdict::Released(Release { whole: true, outputs });
+    let released = Verdict::Released(Release { whole: true, outputs, ..Release::default() });
     let next = Next { generation: generation("etl/map", 2), same_spec: true, opened_at: NOW };
     let welcome = Welcome {
         region: region(region_name),

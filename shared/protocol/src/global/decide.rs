@@ -34,7 +34,8 @@ fn released(generation: &Generation, spec: &Spec) -> Option<Release> {
         .filter(|(_, report)| !report.outputs.is_empty())
         .map(|(region, report)| ((*region).clone(), report.outputs.clone()))
         .collect();
-    Some(Release { whole: reports.iter().all(|(_, report)| report.failed == 0), outputs })
+    let failed: u32 = reports.iter().map(|(_, report)| report.failed).sum();
+    Some(Release { whole: failed == 0, failed, outputs, ..Release::default() })
 }
 
 fn failed(generation: &Generation, spec: &Spec) -> Option<Break> {

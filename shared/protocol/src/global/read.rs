@@ -55,6 +55,7 @@ impl Generation {
             spec: slice.digest(),
             slice: with_slice.then(|| slice.clone()),
             opened_at: self.opened_at,
+            carry: None,
         }))
     }
 

@@ -168,6 +168,25 @@ impl Generation {
         Ok(true)
     }
 
+    /// Takes the ok arrivals of a round that broke, as far as they are expected
+    /// here: what is done stays done.
+    pub(super) fn carry_over(&mut self, index: u64, broken: &Self, slice: &Slice) {
+        let expected = slice.participants.expected() as usize;
+        let ok = broken
+            .arrivals
+            .iter()
+            .filter(|(id, arrival)| arrival.outcome == ArrivalOutcome::Ok && slice.participants.admits(id));
+        self.arrivals = ok.take(expected).map(|(id, arrival)| (id.clone(), arrival.clone())).collect();
+        self.counts.ok = self.arrivals.len() as u32;
+        self.outputs_bytes =
+            self.arrivals.values().filter_map(|arrival| Some(arrival.output.as_ref()?.len() as u32)).sum();
+        self.first_arrival_at = self.arrivals.values().map(|arrival| arrival.at).min();
+        self.last_arrival_at = self.arrivals.values().map(|arrival| arrival.at).max();
+        if self.counts.complete(slice) {
+            self.completed = self.last_arrival_at.map(|at| Completed { index, at });
+        }
+    }
+
     fn arrived(&self, slice: &Slice, arrival: &Arrival, first: bool, late: bool) -> Arrived {
         Arrived {
             attempt: arrival.attempt,

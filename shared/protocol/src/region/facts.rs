@@ -20,7 +20,7 @@ impl Region {
     }
 
     fn opened(&mut self, opened: &Opened, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
-        let clock_ms = self.clock_ms;
+        let (index, clock_ms) = (self.index, self.clock_ms);
         let id = &opened.generation;
         let barrier = self.barriers.entry(id.barrier.clone()).or_default();
         if let Some(known) = barrier.generations.get(&id.n) {
@@ -40,7 +40,13 @@ impl Region {
             }
             None => {}
         }
-        barrier.insert(Generation::new(id.clone(), Some(opened.spec), opened.opened_at, clock_ms));
+        let mut generation = Generation::new(id.clone(), Some(opened.spec), opened.opened_at, clock_ms);
+        if let Some((broken, slice)) =
+            opened.carry.and_then(|n| barrier.generations.get(&n)).zip(barrier.slices.get(&opened.spec))
+        {
+            generation.carry_over(index, broken, slice);
+        }
+        barrier.insert(generation);
         effects.push(Effect::Opened { barrier: id.barrier.clone(), n: id.n });
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });
         Ok(true)

@@ -44,12 +44,13 @@ pub(crate) fn opened(n: u64, slice: &Slice) -> Fact {
         spec: slice.digest(),
         slice: Some(slice.clone()),
         opened_at: Timestamp(5),
+        carry: None,
     })
 }
 
 fn outcome(n: u64, released: bool) -> Outcome {
     let verdict = match released {
-        true => Verdict::Released(Release { whole: true, outputs: BTreeMap::new() }),
+        true => Verdict::Released(Release { whole: true, ..Release::default() }),
         false => Verdict::Broken(Break {
             reason: BreakReason::Aborted,
             region: None,
@@ -329,4 +330,22 @@ fn a_report_is_urgent_exactly_when_somebody_waits_for_it() {
     world.arrive(Arrive { attempt: 2, ..arrive(1, "2") });
     world.arrive(arrive(1, "3"));
     assert!(urgent(&world), "completion");
+}
+
+#[test]
+fn a_retry_goes_on_from_the_arrivals_of_the_round_that_broke() {
+    let mut world = World::new(set("[1-3]"));
+    arrived(world.arrive(Arrive { output: Some("s3://1".to_string()), ..arrive(1, "1") }));
+    arrived(world.arrive(arrive(1, "2")));
+    arrived(world.arrive(Arrive { outcome: ArrivalOutcome::Failed, ..arrive(1, "3") }));
+    world.run(Command::Fact(decided(1, false)));
+    let Fact::Opened(retry) = opened(2, &slice(set("[1-3]"))) else { unreachable!() };
+    world.run(Command::Fact(Fact::Opened(Opened { carry: Some(1), ..retry })));
+    let report = world.region.report(&id(2).barrier, 2).unwrap();
+    assert_eq!((report.arrived, report.failed, report.missing.names.as_str()), (2, 0, "3"));
+    assert!(!arrived(world.arrive(arrive(2, "1"))).first, "what is done stays done");
+    arrived(world.arrive(Arrive { attempt: 2, ..arrive(2, "3") }));
+    let report = world.region.report(&id(2).barrier, 2).unwrap();
+    assert!(report.complete);
+    assert_eq!(report.outputs.len(), 1);
 }
