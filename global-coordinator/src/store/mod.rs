@@ -12,6 +12,23 @@
 //!    one with a lower index of the same history, or one of another history.
 //! 4. A step is returned only after its changes are durable.
 
+mod backend;
+#[cfg(test)]
+mod conformance;
+pub mod embedded;
+mod error;
+mod load;
+mod page;
+pub mod postgres;
+mod query;
+mod read;
+mod record;
+mod regions;
+mod sql;
+mod transact;
+mod unanswered;
+mod write;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

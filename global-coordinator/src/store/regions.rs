@@ -1,0 +1,202 @@
+//! Regions, the lives of their logs, and signs of life.
+//!
+//! Lock order, after barriers: of each region in the order of their names its
+//! row, its histories, its agents.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing, Welcome};
+use muster_protocol::identity::{History, Timestamp};
+use muster_protocol::name::RegionName;
+
+use super::backend::{Clock, End, Transaction};
+use super::error::defect;
+use super::query::{Query, row};
+use super::record::{parsed, timestamp, unsigned};
+use super::{AgentRow, RegionRow, StoreError};
+
+/// Agents not heard for so long are left out of answers.
+const AGENT_SHOWN_MS: u64 = 60_000;
+
+/// Agents not heard for so long are forgotten: each start of a process is one.
+const AGENT_KEPT_MS: u64 = 24 * 3_600_000;
+
+const CURRENT: &str = "select r.name, h.history from regions as r
+    left join histories as h on h.region = r.name and h.standing = 'current'";
+
+const RAISE: &str = "update histories set highest_index = $3
+    where region = $1 and history = $2 and standing = 'current' and highest_index < $3";
+
+const SEEN: &str = "insert into histories (region, history, standing, highest_index, first_seen_at)
+    select $1, $2, case when exists (select 1 from histories where region = $1 and standing = 'current')
+        then 'unknown' else 'current' end, $3, $4
+    where true
+    on conflict (region, history) do update set highest_index = excluded.highest_index
+        where histories.highest_index < excluded.highest_index";
+
+/// Only of the current history, and never backwards.
+const HEARD: &str = "update regions set heard_at = $3 where name = $1 and (heard_at is null or heard_at < $3)
+    and exists (select 1 from histories where region = $1 and history = $2 and standing = 'current')";
+
+const AGENT: &str = "insert into agents (region, name, instance, address, heard_at)
+    select $1, $3, $4, $5, $6 from histories where region = $1 and history = $2 and standing = 'current'
+    on conflict (region, name, instance) do update set address = excluded.address, heard_at = excluded.heard_at";
+
+const REGIONS: &str = "select r.name, r.heard_at, h.history, h.highest_index from regions as r
+    left join histories as h on h.region = r.name and h.standing = 'current' order by r.name";
+
+#[derive(sqlx::FromRow)]
+struct RegionRecord {
+    name: String,
+    heard_at: Option<i64>,
+    history: Option<String>,
+    highest_index: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct AgentRecord {
+    region: String,
+    name: String,
+    instance: String,
+    address: String,
+    heard_at: i64,
+}
+
+/// The declared regions, each with its current history.
+pub(super) async fn current<T: Transaction>(tx: &mut T) -> Result<BTreeMap<RegionName, Option<History>>, StoreError> {
+    let rows: Vec<(String, Option<String>)> = tx.fetch(Query::new(CURRENT)).await?;
+    let read = |(name, history): (String, Option<String>)| {
+        Ok((parsed("region", &name)?, history.map(|history| parsed("history", &history)).transpose()?))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// Raises the highest index that was seen of each current history. Last in
+/// its transaction: all batches with reports of one region meet in this row.
+pub(super) async fn raise<T: Transaction>(
+    tx: &mut T,
+    indices: BTreeMap<(RegionName, History), u64>,
+) -> Result<(), StoreError> {
+    for ((region, history), index) in indices {
+        let query = Query::new(RAISE).with_all(row![region.as_str(), history.to_string(), index]);
+        tx.execute(query).await?;
+    }
+    Ok(())
+}
+
+/// Declares a region; false if it was.
+pub(super) async fn declare<T: Transaction>(tx: &mut T, region: RegionName) -> Result<(bool, End), StoreError> {
+    let now = tx.clock().await?.now;
+    let query = Query::new("insert into regions (name, declared_at) values ($1, $2) on conflict (name) do nothing");
+    let written = tx.execute(query.with(region.as_str()).with(now.0)).await?;
+    Ok((written == 1, End::Commit))
+}
+
+/// Takes a greeting.
+pub(super) async fn hello<T: Transaction>(tx: &mut T, hello: Hello) -> Result<(Welcome, End), StoreError> {
+    let Hello { region, agent, history, head, address, .. } = hello;
+    let welcome = |standing, index| Welcome { region: region.clone(), agent: agent.clone(), history, standing, index };
+    // Two first greetings of one region must not both find it without history.
+    let locked = Query::new("select name from regions where name = $1").with(region.as_str()).push(T::LOCKING);
+    if tx.fetch::<(String,)>(locked).await?.is_empty() {
+        return Ok((welcome(Standing::Undeclared, 0), End::Rollback));
+    }
+    let clock = tx.clock().await?;
+    let text = history.to_string();
+    tx.execute(Query::new(SEEN).with_all(row![region.as_str(), text.as_str(), head, clock.now.0])).await?;
+    let known = Query::new("select standing, highest_index from histories where region = $1 and history = $2");
+    let known: Vec<(String, i64)> = tx.fetch(known.with(region.as_str()).with(text)).await?;
+    let (standing, index) = known.first().ok_or_else(|| defect("a history just written is not there"))?;
+    let answer = welcome(read_standing(standing)?, unsigned(*index)?);
+    heard(tx, &region, history, &clock).await?;
+    agent_heard(tx, &region, history, &agent, &address, &clock).await?;
+    let forgotten = Query::new("delete from agents where region = $1 and heard_at < $2");
+    let before = clock.now.0.saturating_sub(AGENT_KEPT_MS);
+    tx.execute(forgotten.with(region.as_str()).with(before)).await?;
+    Ok((answer, End::Commit))
+}
+
+fn read_standing(text: &str) -> Result<Standing, StoreError> {
+    match text {
+        "current" => Ok(Standing::Current),
+        "superseded" => Ok(Standing::Superseded),
+        "unknown" => Ok(Standing::Unknown),
+        other => Err(defect(format!("the stored standing {other:?} can't be read"))),
+    }
+}
+
+/// Takes signs of life, the last of each agent. Of a history that is not
+/// current, nothing happens.
+pub(super) async fn heartbeats<T: Transaction>(tx: &mut T, heartbeats: &[Heartbeat]) -> Result<((), End), StoreError> {
+    let mut lives: BTreeMap<(&RegionName, History), BTreeMap<&AgentId, &Heartbeat>> = BTreeMap::new();
+    for beat in heartbeats {
+        lives.entry((&beat.region, beat.history)).or_default().insert(&beat.agent, beat);
+    }
+    let clock = tx.clock().await?;
+    for ((region, history), agents) in lives {
+        let highest = heartbeats.iter().filter(|beat| &beat.region == region && beat.history == history);
+        let highest = highest.map(|beat| beat.index).max().unwrap_or(0);
+        heard(tx, region, history, &clock).await?;
+        raise(tx, BTreeMap::from([((region.clone(), history), highest)])).await?;
+        for (agent, beat) in agents {
+            agent_heard(tx, region, history, agent, &beat.address, &clock).await?;
+        }
+    }
+    Ok(((), End::Commit))
+}
+
+async fn heard<T: Transaction>(
+    tx: &mut T,
+    region: &RegionName,
+    history: History,
+    clock: &Clock,
+) -> Result<(), StoreError> {
+    let sign = row![region.as_str(), history.to_string(), clock.now.0];
+    tx.execute(Query::new(HEARD).with_all(sign)).await.map(drop)
+}
+
+async fn agent_heard<T: Transaction>(
+    tx: &mut T,
+    region: &RegionName,
+    history: History,
+    agent: &AgentId,
+    address: &str,
+    clock: &Clock,
+) -> Result<(), StoreError> {
+    let (name, instance) = (agent.name.as_str(), agent.instance.as_str());
+    let sign = row![region.as_str(), history.to_string(), name, instance, address, clock.now.0];
+    tx.execute(Query::new(AGENT).with_all(sign)).await.map(drop)
+}
+
+/// The declared regions, by name.
+pub(super) async fn regions<T: Transaction>(tx: &mut T) -> Result<(Vec<RegionRow>, End), StoreError> {
+    let now = tx.clock().await?.now;
+    let mut agents: BTreeMap<String, Vec<AgentRow>> = BTreeMap::new();
+    let query = Query::new("select region, name, instance, address, heard_at from agents where heard_at >= $1")
+        .push(" order by region, name, instance");
+    for record in tx.fetch::<AgentRecord>(query.with(now.0.saturating_sub(AGENT_SHOWN_MS))).await? {
+        let heard_at = timestamp(record.heard_at)?;
+        let AgentRecord { region, name, instance, address, .. } = record;
+        let silence = since(now, heard_at);
+        agents.entry(region).or_default().push(AgentRow { name, instance, address, heard_at, silence });
+    }
+    let mut rows = Vec::new();
+    for record in tx.fetch::<RegionRecord>(Query::new(REGIONS)).await? {
+        let heard_at = record.heard_at.map(timestamp).transpose()?;
+        rows.push(RegionRow {
+            agents: agents.remove(&record.name).unwrap_or_default(),
+            name: parsed("region", &record.name)?,
+            history: record.history.map(|history| parsed("history", &history)).transpose()?,
+            index: record.highest_index.map_or(Ok(0), unsigned)?,
+            silence: heard_at.map(|at| since(now, at)),
+            heard_at,
+        });
+    }
+    Ok((rows, End::Rollback))
+}
+
+/// How long ago an instant was.
+pub(super) fn since(now: Timestamp, earlier: Timestamp) -> Duration {
+    Duration::from_millis(now.since_ms(earlier))
+}

@@ -1,0 +1,223 @@
+//! Writing what the machine decided: the changes of a whole batch, gathered,
+//! in few statements. Each guards what it overwrites: the row locks make these
+//! guards idle, and a guard that is not says that a promise was about to break.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::fact::Decided;
+use muster_protocol::generation::GenerationId;
+use muster_protocol::global::{Barrier, Change, Generation};
+use muster_protocol::invariant::Invariant;
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::report::RegionReport;
+use muster_protocol::spec::Spec;
+
+use super::StoreError;
+use super::backend::{Clock, Transaction};
+use super::error::{defect, violation};
+use super::query::{Query, ROWS_MAX, Row, batches, row};
+use super::record::{generation_row, text_of};
+
+const BARRIER: &str = "update barriers set revision = $3, deleted = $4, next_n = $5
+    where namespace = $1 and name = $2 and revision <= $3 and next_n <= $5";
+
+const DEADLINE: &str = "update generations set deadline_at = $4
+    where namespace = $1 and name = $2 and n = $3 and deadline_at is null and decided is null";
+
+const DECIDED: &str = "update generations set verdict = $4, decided = $5, digest = $6, decided_at = $7
+    where namespace = $1 and name = $2 and n = $3 and decided is null";
+
+const SETTLED: &str = "update generations set settled = $4
+    where namespace = $1 and name = $2 and n = $3 and decided is not null";
+
+const REPORTS: &str = "insert into reports
+    (namespace, name, n, region, history, shard, log_index, complete, applied, body, received_at) ";
+
+const REPORTS_NEWER: &str = " on conflict (namespace, name, n, region) do update set history = excluded.history,
+    shard = excluded.shard, log_index = excluded.log_index, complete = excluded.complete,
+    applied = excluded.applied, body = excluded.body, received_at = excluded.received_at
+    where reports.history <> excluded.history or reports.log_index < excluded.log_index";
+
+/// The changes of one batch.
+pub(super) struct Writes<'a> {
+    clock: &'a Clock,
+    barriers: BTreeSet<BarrierName>,
+    specs: Vec<Row>,
+    spec_regions: Vec<Row>,
+    spec_labels: Vec<Row>,
+    generations: Vec<Row>,
+    /// The last of each region: the ones before it would be overwritten.
+    reports: BTreeMap<(BarrierName, u64, RegionName), Row>,
+    deadlines: Vec<Row>,
+    decided: Vec<Row>,
+    settled: Vec<Row>,
+    touched: BTreeSet<(BarrierName, u64)>,
+}
+
+impl<'a> Writes<'a> {
+    /// Nothing, yet.
+    pub(super) fn new(clock: &'a Clock) -> Self {
+        Self {
+            clock,
+            barriers: BTreeSet::new(),
+            specs: Vec::new(),
+            spec_regions: Vec::new(),
+            spec_labels: Vec::new(),
+            generations: Vec::new(),
+            reports: BTreeMap::new(),
+            deadlines: Vec::new(),
+            decided: Vec::new(),
+            settled: Vec::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// Adds one change.
+    pub(super) fn add(&mut self, name: &BarrierName, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Defined { revision, spec } => self.add_spec(name, *revision, spec)?,
+            Change::Deleted => drop(self.barriers.insert(name.clone())),
+            Change::Opened(generation) => {
+                self.barriers.insert(name.clone());
+                self.generations.push(opened(name, generation));
+            }
+            Change::Reported { n, report } => {
+                self.touched.insert((name.clone(), *n));
+                let row = reported(name, *n, report, self.clock)?;
+                self.reports.insert((name.clone(), *n, report.region.clone()), row);
+            }
+            Change::DeadlineSet { n, at } => {
+                self.touched.insert((name.clone(), *n));
+                self.deadlines.push(row![name.namespace(), name.name(), *n, at.0]);
+            }
+            Change::Decided { n, decided } => {
+                self.touched.insert((name.clone(), *n));
+                self.decided.push(ended(name, *n, decided)?);
+            }
+            Change::Settled { n } => {
+                self.touched.insert((name.clone(), *n));
+                self.settled.push(row![name.namespace(), name.name(), *n, true]);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_spec(&mut self, name: &BarrierName, revision: u64, spec: &Spec) -> Result<(), StoreError> {
+        let (namespace, short) = (name.namespace(), name.name());
+        self.barriers.insert(name.clone());
+        self.specs.push(row![namespace, short, revision, text_of("spec", spec)?, self.clock.now.0]);
+        let regions = spec.regions.keys();
+        self.spec_regions.extend(regions.map(|region| row![namespace, short, revision, region.as_str()]));
+        let labels = spec.labels.iter();
+        self.spec_labels
+            .extend(labels.map(|(label, value)| row![namespace, short, revision, label.as_str(), value.as_str()]));
+        Ok(())
+    }
+
+    /// Writes all of it; `barriers` hold the state that it leads to.
+    pub(super) async fn write<T: Transaction>(
+        self,
+        tx: &mut T,
+        barriers: &BTreeMap<BarrierName, Barrier>,
+    ) -> Result<(), StoreError> {
+        for barrier in self.barriers.iter().filter_map(|name| barriers.get(name)) {
+            write_barrier(tx, barrier).await?;
+        }
+        insert(tx, "insert into specs (namespace, name, revision, spec, defined_at) ", self.specs, "").await?;
+        let regions = "insert into spec_regions (namespace, name, revision, region) ";
+        insert(tx, regions, self.spec_regions, "").await?;
+        let labels = "insert into spec_labels (namespace, name, revision, label, value) ";
+        insert(tx, labels, self.spec_labels, "").await?;
+        let generations = "insert into generations
+            (namespace, name, n, key, round, revision, opened_at, deadline_at, era, settled, version) ";
+        insert(tx, generations, self.generations, "").await?;
+        insert(tx, REPORTS, self.reports.into_values().collect(), REPORTS_NEWER).await?;
+        for row in self.deadlines {
+            one(tx, DEADLINE, row).await?.map_err(|row| defect(format!("a deadline is set twice: {row:?}")))?;
+        }
+        for row in self.decided {
+            let twice = |row: Row| format!("a second outcome was to be written: {:?}", &row[..3]);
+            one(tx, DECIDED, row).await?.map_err(|row| violation(Invariant::OneOutcome, twice(row)))?;
+        }
+        for row in self.settled {
+            one(tx, SETTLED, row).await?.map_err(|row| defect(format!("nothing is decided to settle: {row:?}")))?;
+        }
+        let touched: Vec<Row> = self.touched.iter().map(|(name, n)| generation_row(name, *n)).collect();
+        for rows in touched.chunks(ROWS_MAX) {
+            let query = Query::new("update generations set version = version + 1 where (namespace, name, n)");
+            tx.execute(query.among(rows.to_vec())).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn write_barrier<T: Transaction>(tx: &mut T, barrier: &Barrier) -> Result<(), StoreError> {
+    let name = &barrier.name;
+    let row = row![name.namespace(), name.name(), barrier.revision, barrier.deleted, barrier.next_n];
+    one(tx, BARRIER, row).await?.map_err(|_| {
+        violation(Invariant::GenerationsApart, format!("the numbers of {name} were to fall or its row is gone"))
+    })
+}
+
+/// Inserts rows; every one of them must have an effect.
+async fn insert<T: Transaction>(
+    tx: &mut T,
+    into: &'static str,
+    rows: Vec<Row>,
+    conflict: &'static str,
+) -> Result<(), StoreError> {
+    for rows in batches(rows) {
+        let expected = rows.len() as u64;
+        let written = tx.execute(Query::new(into).rows(rows).push(conflict)).await?;
+        if written != expected {
+            return Err(defect(format!("{written} of {expected} rows were written by {into}")));
+        }
+    }
+    Ok(())
+}
+
+/// Runs an update of exactly one row; gives the values back if it was not one.
+async fn one<T: Transaction>(tx: &mut T, statement: &'static str, row: Row) -> Result<Result<(), Row>, StoreError> {
+    let changed = tx.execute(Query::new(statement).with_all(row.clone())).await?;
+    Ok(if changed == 1 { Ok(()) } else { Err(row) })
+}
+
+fn opened(name: &BarrierName, generation: &Generation) -> Row {
+    let GenerationId { n, key, round, .. } = &generation.id;
+    row![
+        name.namespace(),
+        name.name(),
+        *n,
+        key.as_ref().map(|key| key.as_str().to_owned()),
+        u64::from(*round),
+        generation.revision,
+        generation.opened_at.0,
+        generation.deadline_at.map(|at| i64::try_from(at.0).unwrap_or(i64::MAX)),
+        generation.era.0.as_str(),
+        generation.settled,
+        1_u64,
+    ]
+}
+
+fn reported(name: &BarrierName, n: u64, report: &RegionReport, clock: &Clock) -> Result<Row, StoreError> {
+    Ok(row![
+        name.namespace(),
+        name.name(),
+        n,
+        report.region.as_str(),
+        report.stamp.history.to_string(),
+        u64::from(report.stamp.shard),
+        report.stamp.index,
+        report.complete,
+        report.applied.map(|digest| digest.to_string()),
+        text_of("report", report)?,
+        clock.now.0,
+    ])
+}
+
+fn ended(name: &BarrierName, n: u64, decided: &Decided) -> Result<Row, StoreError> {
+    let outcome = &decided.outcome;
+    let verdict = if outcome.verdict.is_released() { "released" } else { "broken" };
+    let digest = outcome.digest().to_string();
+    Ok(row![name.namespace(), name.name(), n, verdict, text_of("outcome", decided)?, digest, outcome.decided_at.0])
+}
