@@ -25,6 +25,8 @@ mod repeats;
 mod service;
 mod status;
 pub mod store;
+#[cfg(test)]
+mod tests;
 
 pub use options::Options;
 pub use service::{Handle, Service, StartError};

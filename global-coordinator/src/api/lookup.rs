@@ -76,6 +76,11 @@ pub(super) async fn find(coordinator: &Coordinator, barrier: &BarrierName, id: &
     }
     let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
     let known = known.filter(|known| known.revision > 0).ok_or_else(|| refuse::not_defined(barrier))?;
+    // It may have opened between the two reads; then the barrier counts it, and
+    // without this look it would be taken for one that is past its retention.
+    if let Some(row) = coordinator.store.generation(barrier, id).await.map_err(refuse::store)? {
+        return Ok(Found::Row(Box::new(row)));
+    }
     let Some(spec) = known.spec() else {
         return Err(Failure::new(Code::Deleted, format!("{barrier} was deleted, and {id} is not kept")));
     };

@@ -1,0 +1,74 @@
+//! What the coordinator hands on to an agent of the region.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::any;
+use tokio::net::TcpListener;
+
+use super::world::{FakeRegion, World};
+
+const MAP: &str = "/v1/barriers/etl/map/generations/1";
+
+/// An agent that answers with what it was asked.
+async fn agent() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let echo = |request: Request| async move {
+        let asked = format!("{} {}", request.method(), request.uri());
+        (axum::http::StatusCode::CREATED, axum::Json(serde_json::json!({ "asked": asked })))
+    };
+    let router = Router::new().fallback(any(echo));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+#[tokio::test]
+async fn arrivals_go_to_an_agent_of_their_region() {
+    let world = World::start(&["us-east", "eu-west"]).await;
+    let mut us = FakeRegion::new(&world.bus, "us-east", &agent().await).await;
+    us.greet().await;
+    world.define("etl/map", &["us-east", "eu-west"], r#", "deadline": "1h""#).await;
+    let (status, answer) = world.call("PUT", &format!("{MAP}/arrivals/0"), r#"{"region": "us-east"}"#).await;
+    assert_eq!((status, &answer["asked"]), (201, &format!("PUT {MAP}/arrivals/0").into()));
+    for (method, path) in [
+        ("PUT", "/arrivals/0?region=us-east&wait=1s"),
+        ("GET", "/arrivals/0?region=us-east"),
+        ("DELETE", "/arrivals/0?region=us-east&attempt=1"),
+        ("POST", "/arrivals?region=us-east"),
+        ("GET", "/participants?region=us-east&state=missing"),
+    ] {
+        let (status, answer) = world.call(method, &format!("{MAP}{path}"), "").await;
+        assert_eq!((status, &answer["asked"]), (201, &format!("{method} {MAP}{path}").into()));
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_region_that_does_not_fit_is_told() {
+    let world = World::start(&["us-east", "eu-west", "ap-south"]).await;
+    world.region("us-east").await;
+    world.define("etl/map", &["us-east", "eu-west"], r#", "deadline": "1h""#).await;
+    let arrive = format!("{MAP}/arrivals/0");
+    for (query, body, code) in [
+        ("", "", "bad-request"),
+        ("?region=us-eats", "", "unknown-region"),
+        ("?region=US", "", "invalid-name"),
+        ("?region=ap-south", "", "wrong-region"),
+        ("?region=us-east", r#"{"region": "eu-west"}"#, "bad-request"),
+        ("?region=us-east", r#"{"outcom": "ok"}"#, "bad-request"),
+        // Declared, but no agent of it was ever heard.
+        ("?region=eu-west", "", "unavailable"),
+        // Heard, but nobody listens at its address.
+        ("?region=us-east", "", "unavailable"),
+    ] {
+        let problem = world.refused("PUT", &format!("{arrive}{query}"), body).await;
+        assert_eq!(problem.code.as_str(), code, "{query} {body}: {problem}");
+    }
+    let unavailable = world.refused("PUT", &format!("{arrive}?region=eu-west"), "").await;
+    assert!(unavailable.detail.contains("region eu-west"), "{}", unavailable.detail);
+    let none = world.refused("GET", &format!("{MAP}/participants"), "").await;
+    assert!(none.detail.contains("eu-west, us-east"), "{}", none.detail);
+    let twice = world.request("PUT", &format!("{arrive}?region=us-east")).header("muster-forwarded", "1");
+    assert_eq!(twice.send().await.unwrap().status(), 503);
+    world.stop().await;
+}

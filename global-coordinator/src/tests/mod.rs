@@ -1,0 +1,7 @@
+//! The coordinator as regions and people meet it, on embedded adapters.
+
+mod crossing;
+mod definitions;
+mod handing_on;
+mod waiting;
+mod world;
