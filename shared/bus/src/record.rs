@@ -1,5 +1,7 @@
 //! Records between values and bytes, the same for every adapter, and counted.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use muster_protocol::fact::Fact;
 use muster_telemetry::metrics;
 use muster_wire::record::{Downward, Upward, decode, encode};
@@ -7,6 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::{BusError, Headers, Place, Poison, Received};
+
+/// The header with the instant a record was sent, in milliseconds since the
+/// Unix epoch. It measures the way, and is nobody's business past it.
+const SENT_AT: &str = "muster-sent-at";
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A value that travels.
 pub(crate) trait Record: Serialize + DeserializeOwned {
@@ -64,6 +75,8 @@ impl Parcel {
         let bytes = encode(value).map_err(|error| BusError::Misconfigured {
             what: format!("a {} can't be written as JSON ({error}); this is a defect of this build", value.kind()),
         })?;
+        let mut headers = headers;
+        headers.insert(SENT_AT.to_owned(), now_ms().to_string());
         Ok(Self { kind: value.kind(), key: value.key().to_owned(), bytes, headers })
     }
 
@@ -74,7 +87,11 @@ impl Parcel {
 }
 
 /// Reads a record's bytes, and counts it.
-pub(crate) fn unpack<T: Record>(place: Place, headers: Headers, bytes: &[u8]) -> Received<T> {
+pub(crate) fn unpack<T: Record>(place: Place, mut headers: Headers, bytes: &[u8]) -> Received<T> {
+    if let Some(sent_at) = headers.remove(SENT_AT).and_then(|sent_at| sent_at.parse::<u64>().ok()) {
+        // By two machines' clocks: as good as they agree.
+        metrics::event_lag().record(Duration::from_millis(now_ms().saturating_sub(sent_at)));
+    }
     let content = decode::<T>(bytes).map_err(|error| Poison { bytes: bytes.to_vec(), error: sentence(&error) });
     let kind = content.as_ref().map_or("poison", Record::kind);
     metrics::bus_messages("received", kind).increment(1);
@@ -96,6 +113,19 @@ fn sentence(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_protocol::fact::Closed;
+    use muster_protocol::generation::GenerationId;
+
+    #[test]
+    fn the_instant_of_sending_travels_and_stays_inside() {
+        let generation = GenerationId { barrier: "etl/map".parse().unwrap(), n: 1, key: None, round: 0 };
+        let value = Downward::Fact(Fact::Closed(Closed { generation, regions: Default::default() }));
+        let headers = Headers::from([("traceparent".to_owned(), "x".to_owned())]);
+        let parcel = Parcel::pack(&value, headers.clone()).unwrap();
+        assert!(parcel.headers.contains_key(SENT_AT));
+        let place = Place { topic: "muster.global".to_owned(), partition: 3, offset: 7 };
+        assert_eq!(unpack::<Downward>(place, parcel.headers, &parcel.bytes).headers, headers);
+    }
 
     #[test]
     fn what_cannot_be_read_keeps_its_bytes_and_says_why() {

@@ -11,6 +11,7 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
+use tokio::sync::Notify;
 
 use super::KafkaOptions;
 use crate::BusError;
@@ -111,11 +112,30 @@ pub(super) fn is_passing(code: RDKafkaErrorCode) -> bool {
 pub(super) struct Context {
     link: Arc<Link>,
     revoked: AtomicU64,
+    committing: AtomicBool,
+    committed: Notify,
 }
 
 impl Context {
     pub(super) fn new(link: &Arc<Link>) -> Self {
-        Self { link: Arc::clone(link), revoked: AtomicU64::new(0) }
+        let committing = AtomicBool::new(false);
+        Self { link: Arc::clone(link), revoked: AtomicU64::new(0), committing, committed: Notify::new() }
+    }
+
+    /// Whether a commit may be sent now; if so, it is on its way from here on.
+    pub(super) fn begin_commit(&self) -> bool {
+        !self.committing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Waits until a commit has been answered, in whatever way.
+    pub(super) async fn commit_ended(&self) {
+        self.committed.notified().await;
+    }
+
+    /// The commit on its way is not any more.
+    pub(super) fn end_commit(&self) {
+        self.committing.store(false, Ordering::Relaxed);
+        self.committed.notify_one();
     }
 
     /// How often partitions were taken from this member.
@@ -174,6 +194,7 @@ impl ConsumerContext for Context {
 
     // A commit that got lost costs a repeat, which is what rebalances do anyway.
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+        self.end_commit();
         match result {
             Ok(()) => self.link.answered(),
             Err(error) => tracing::debug!(%error, "offsets were not committed; records will be repeated"),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::FutureExt as _;
 use muster_wire::record::Upward;
 use rdkafka::consumer::{CommitMode, Consumer as _, StreamConsumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::KafkaResult;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
@@ -24,8 +24,11 @@ pub(super) struct Member {
     link: Arc<Link>,
     consumer: Consumer,
     watch: Watch,
-    /// Where the group would go on, for what was handed out and not committed.
+    /// Where the group would go on, for what was handed out and has not had its
+    /// effect yet.
     handed_out: BTreeMap<Partition, i64>,
+    /// The same for what has had it and waits for the commit before.
+    to_commit: BTreeMap<Partition, i64>,
     /// What ended the last batch, told by the next.
     failed: Option<BusError>,
     /// How often partitions had been taken away when that was handed out.
@@ -52,7 +55,15 @@ impl Member {
             consumer.subscribe(&topics).map_err(|error| link.unavailable("join the group", &error))?;
         }
         let watch = Watch::member(&link);
-        Ok(Self { link, consumer, watch, handed_out: BTreeMap::new(), failed: None, revoked: 0 })
+        Ok(Self {
+            link,
+            consumer,
+            watch,
+            handed_out: BTreeMap::new(),
+            to_commit: BTreeMap::new(),
+            failed: None,
+            revoked: 0,
+        })
     }
 
     /// What was handed out of partitions that are others' now is theirs to say.
@@ -61,6 +72,42 @@ impl Member {
         if revoked != self.revoked {
             self.revoked = revoked;
             self.handed_out.clear();
+            self.to_commit.clear();
+        }
+    }
+
+    /// Sends one commit for everything that waits for it, if none is on its
+    /// way: a queue of them would hold up the next rebalance until its end.
+    fn send_commit(&mut self) -> Result<(), BusError> {
+        self.forget_revoked();
+        if self.to_commit.is_empty() || !self.consumer.context().begin_commit() {
+            return Ok(());
+        }
+        let committed = commit(&self.consumer, &std::mem::take(&mut self.to_commit));
+        committed.map_err(|error| {
+            self.consumer.context().end_commit();
+            self.link.unavailable("commit offsets", &error)
+        })
+    }
+}
+
+/// Hands the offsets over and does not wait.
+fn commit(consumer: &Consumer, offsets: &BTreeMap<Partition, i64>) -> KafkaResult<()> {
+    let mut list = TopicPartitionList::new();
+    for ((topic, partition), offset) in offsets {
+        list.add_partition_offset(topic, *partition, Offset::Offset(*offset))?;
+    }
+    consumer.commit(&list, CommitMode::Async)
+}
+
+impl Drop for Member {
+    /// Leaving the group waits for a commit on its way.
+    fn drop(&mut self) {
+        self.forget_revoked();
+        if !self.to_commit.is_empty()
+            && let Err(error) = commit(&self.consumer, &self.to_commit)
+        {
+            tracing::debug!(%error, "the last offsets were not committed; records will be repeated");
         }
     }
 }
@@ -106,10 +153,13 @@ impl Up for Member {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let (taken, failed) = tokio::select! {
-            biased;
-            received = receive(&self.consumer, &self.link, max.max(1)) => received,
-            error = self.watch.stalled(&self.consumer) => return Err(error),
+        let (taken, failed) = loop {
+            tokio::select! {
+                biased;
+                received = receive(&self.consumer, &self.link, max.max(1)) => break received,
+                () = self.consumer.context().commit_ended() => self.send_commit()?,
+                error = self.watch.stalled(&self.consumer) => return Err(error),
+            }
         };
         match failed {
             Some(error) if taken.is_empty() => return Err(error),
@@ -126,21 +176,10 @@ impl Up for Member {
         Ok(batch)
     }
 
-    /// Hands the offsets over and does not wait: they carry no meaning, and
-    /// leaving the group waits for those on their way.
+    /// Does not wait for the brokers: offsets carry no meaning.
     async fn commit(&mut self) -> Result<(), BusError> {
         self.forget_revoked();
-        let mut list = TopicPartitionList::new();
-        for ((topic, partition), offset) in std::mem::take(&mut self.handed_out) {
-            list.add_partition_offset(&topic, partition, Offset::Offset(offset))
-                .map_err(|error| self.link.unavailable("commit offsets", &error))?;
-        }
-        if list.count() == 0 {
-            return Ok(());
-        }
-        match self.consumer.commit(&list, CommitMode::Async) {
-            Ok(()) | Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => Ok(()),
-            Err(error) => Err(self.link.unavailable("commit offsets", &error)),
-        }
+        self.to_commit.append(&mut self.handed_out);
+        self.send_commit()
     }
 }
