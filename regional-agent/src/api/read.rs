@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Response};
 use muster_http::{Answer, Call, Failure, GenerationPath, ParticipantPath, extract};
 use muster_protocol::generation::GenerationId;
 use muster_protocol::name::{ParticipantId, RegionName};
-use muster_protocol::outcome::Verdict;
 use muster_protocol::region::{Generation, Region};
 use muster_wire::answer::{self, Page, ParticipantState, RegionState};
 use muster_wire::code::Code;
 use muster_wire::time::rfc3339;
+use muster_wire::verdict;
 use serde::Deserialize;
 
 use super::locate::{Place, Purpose};
@@ -117,24 +117,13 @@ fn own_part(region: &Region, generation: &Generation, waiting: usize) -> Option<
     let id = generation.id();
     let report = region.report(&id.barrier, id.n)?;
     let ended = generation.ended();
-    let (reason, release, broken) = match ended.map(|ended| &ended.outcome.verdict) {
-        None => (answer::Reason::WaitingForRegions, None, None),
-        Some(Verdict::Released(release)) => {
-            let digest = ended.map(|ended| ended.digest.to_string()).unwrap_or_default();
-            (answer::Reason::Released, Some(answer::ReleaseStatus { whole: release.whole, digest }), None)
-        }
-        Some(Verdict::Broken(why)) => {
-            let reason = speak::reason(why.reason);
-            let broken = answer::BrokenStatus {
-                reason,
-                region: why.region.clone(),
-                failed: why.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect(),
-                actor: why.actor.clone(),
-                message: why.message.clone(),
-                digest: ended.map(|ended| ended.digest.to_string()).unwrap_or_default(),
-            };
-            (reason, None, Some(broken))
-        }
+    let outcome = ended.map(|ended| &ended.outcome);
+    let release = outcome.and_then(verdict::release_status);
+    let broken = outcome.and_then(verdict::broken_status);
+    let reason = match (&release, &broken) {
+        (_, Some(broken)) => broken.reason,
+        (Some(_), None) => answer::Reason::Released,
+        (None, None) => answer::Reason::WaitingForRegions,
     };
     let state = match (report.over_failures, report.complete) {
         (true, _) => RegionState::Failed,

@@ -5,82 +5,20 @@ use std::collections::BTreeMap;
 use muster_http::Failure;
 use muster_protocol::generation::{GenerationId, State};
 use muster_protocol::name::{ParticipantId, RegionName};
-use muster_protocol::outcome::{Break, BreakReason, Outcome, Verdict};
 use muster_protocol::participants::Participants;
 use muster_protocol::region::{self, Generation, Refusal, Region};
 use muster_protocol::replica::NotDone;
-use muster_wire::answer::{self, ParticipantState, Reason};
+use muster_wire::answer::{self, ParticipantState};
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use muster_wire::time::rfc3339;
+use muster_wire::verdict;
 
 use crate::driver::NoAnswer;
 
 /// The index of an answer, for a blocking read.
 pub(super) fn index(region: &Region) -> String {
     format!("{}:{}", region.history(), region.index())
-}
-
-/// Everybody passes: the release as its waiters are handed it.
-pub(super) fn released(outcome: &Outcome) -> Option<answer::Released> {
-    let Verdict::Released(release) = &outcome.verdict else { return None };
-    let outputs: BTreeMap<String, String> = release
-        .outputs
-        .iter()
-        .flat_map(|(region, outputs)| {
-            outputs.iter().map(move |(id, output)| (format!("{region}/{id}"), output.clone()))
-        })
-        .collect();
-    Some(answer::Released {
-        barrier: outcome.generation.barrier.clone(),
-        generation: outcome.generation.label().to_string(),
-        n: outcome.generation.n,
-        round: outcome.generation.round,
-        state: State::Released,
-        whole: release.whole,
-        decided_at: rfc3339(outcome.decided_at),
-        outputs,
-        digest: outcome.digest().to_string(),
-    })
-}
-
-/// Nobody passes: why.
-pub(super) fn broken(id: &GenerationId, broken: &Break) -> Failure {
-    let reason = broken.reason.as_str();
-    let message = match broken.message.is_empty() {
-        true => String::new(),
-        false => format!(": {}", broken.message),
-    };
-    let failed: Vec<String> = broken.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect();
-    let mut problem = Problem::new(Code::Broken, format!("{id} is broken, {reason}{message}"))
-        .hint("nobody passes this generation; `muster why` tells more")
-        .with("barrier", id.barrier.as_str())
-        .with("generation", id.label().to_string())
-        .with("n", id.n)
-        .with("reason", reason)
-        .with("message", broken.message.clone())
-        .with("failed", failed);
-    if let Some(region) = &broken.region {
-        problem = problem.with("region", region.as_str());
-    }
-    if let Some(actor) = &broken.actor {
-        problem = problem.with("actor", actor.clone());
-    }
-    problem.into()
-}
-
-/// Why a break happened, as statuses say it.
-pub(super) fn reason(broken: BreakReason) -> Reason {
-    match broken {
-        BreakReason::ParticipantFailed => Reason::ParticipantFailed,
-        BreakReason::ParticipantLost => Reason::ParticipantLost,
-        BreakReason::MaxFailuresExceeded => Reason::MaxFailuresExceeded,
-        BreakReason::DeadlineExceeded => Reason::DeadlineExceeded,
-        BreakReason::Deleted => Reason::Deleted,
-        BreakReason::NameTaken => Reason::NameTaken,
-        // An unlisted cause can only come from a later build's coordinator.
-        _ => Reason::Aborted,
-    }
 }
 
 /// A call without a reply. What was not done and what may be done have codes
@@ -161,7 +99,7 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
         Refusal::AlreadyReleased => {
             Problem::new(Code::AlreadyDecided, format!("{id} was released; nothing can be withdrawn"))
         }
-        Refusal::Broken => return ended_broken(generation, id),
+        Refusal::Broken => return broken(generation, id),
         Refusal::Expired => Problem::new(Code::Expired, format!("the details of {id} are past their retention")),
         Refusal::OutputsFull { limit } => Problem::new(
             Code::OutputsFull,
@@ -186,11 +124,9 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
     problem.with("generation", id.label().to_string()).into()
 }
 
-fn ended_broken(generation: Option<&Generation>, id: &GenerationId) -> Failure {
-    match generation.and_then(Generation::ended).map(|ended| &ended.outcome.verdict) {
-        Some(Verdict::Broken(why)) => broken(id, why),
-        _ => Failure::new(Code::Broken, format!("{id} is broken")),
-    }
+fn broken(generation: Option<&Generation>, id: &GenerationId) -> Failure {
+    let problem = generation.and_then(Generation::ended).and_then(|ended| verdict::broken(&ended.outcome));
+    problem.unwrap_or_else(|| Problem::new(Code::Broken, format!("{id} is broken"))).into()
 }
 
 fn expected(state: &Region, generation: &Generation) -> Option<String> {

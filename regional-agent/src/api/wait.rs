@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::State as Shared;
 use axum::response::{IntoResponse, Response};
 use muster_http::poll::{Pending, Wait};
 use muster_http::{Answer, Call, Failure, extract};
-use muster_protocol::generation::GenerationId;
+use muster_protocol::generation::{GenerationId, State};
 use muster_protocol::name::BarrierName;
-use muster_protocol::outcome::Verdict;
 use muster_protocol::region::Region;
 use muster_telemetry::metrics;
 use muster_wire::answer::Released;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
+use muster_wire::verdict;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::Api;
 use super::locate::{Place, Purpose, draining};
-use super::{Api, speak};
 
 /// How long a call waits that does not say.
 const WAIT_DEFAULT: Duration = Duration::from_secs(50);
@@ -44,7 +44,7 @@ struct SeveralParameters {
     pending: Option<Pending>,
 }
 
-pub(super) async fn one(State(api): State<Api>, path: muster_http::GenerationPath, call: Call) -> Answer<Response> {
+pub(super) async fn one(Shared(api): Shared<Api>, path: muster_http::GenerationPath, call: Call) -> Answer<Response> {
     let parameters: Parameters = extract::query(&call.uri)?;
     let patience = parameters.wait.map_or(WAIT_DEFAULT, |wait| wait.0);
     let started = Instant::now();
@@ -63,7 +63,7 @@ pub(super) async fn one(State(api): State<Api>, path: muster_http::GenerationPat
 }
 
 /// Waits for all of several generations, or for the first of them.
-pub(super) async fn several(State(api): State<Api>, call: Call) -> Answer<Response> {
+pub(super) async fn several(Shared(api): Shared<Api>, call: Call) -> Answer<Response> {
     let parameters: SeveralParameters = extract::query(&call.uri)?;
     let (list, any) = match (&parameters.all, &parameters.any) {
         (Some(list), None) => (list, false),
@@ -172,13 +172,9 @@ impl Api {
 /// How a generation ended, if this region has applied its end.
 fn ended(region: &Region, id: &GenerationId, whole: bool) -> Option<Answer<Released>> {
     let outcome = &region.generation(&id.barrier, id.n)?.ended()?.outcome;
-    Some(match (&outcome.verdict, speak::released(outcome)) {
-        (Verdict::Broken(why), _) => Err(speak::broken(id, why)),
-        (_, Some(released)) if whole && !released.whole => Err(Failure::new(
-            Code::NotWhole,
-            format!("{id} was released, but not whole: somebody failed, was waived or left out, or it was forced"),
-        )),
-        (_, Some(released)) => Ok(released),
-        (_, None) => return None,
-    })
+    if let Some(broken) = verdict::broken(outcome) {
+        return Some(Err(broken.into()));
+    }
+    let released = verdict::released(outcome, State::Released)?;
+    Some(if whole && !released.whole { Err(verdict::not_whole(outcome).into()) } else { Ok(released) })
 }

@@ -8,6 +8,7 @@
 //! - [`mod@reference`]: how a generation is named in a path.
 //! - [`request`] and [`answer`]: HTTP bodies. Unknown fields are refused in
 //!   requests.
+//! - [`verdict`]: how an outcome is told, the same by everybody.
 //! - [`record`]: Kafka records, JSON, tagged and versioned. Unknown fields are
 //!   ignored.
 //!
@@ -24,3 +25,4 @@ pub mod record;
 pub mod reference;
 pub mod request;
 pub mod time;
+pub mod verdict;
