@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
+use crate::aggregation::Propagation;
 use crate::hub::Hub;
 use crate::store::{Mode, RegionRow, Store, StoreError};
 
@@ -42,6 +43,7 @@ pub(crate) struct Coordinator {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the service is to stop.
     pub(crate) shutdown: CancellationToken,
+    pub(crate) propagation: Propagation,
     era: RwLock<Option<Era>>,
     regions: Mutex<Option<(Instant, Arc<Regions>)>>,
 }
@@ -66,6 +68,7 @@ impl Coordinator {
             declared: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             shutdown,
+            propagation: Propagation::default(),
             era: RwLock::new(None),
             regions: Mutex::new(None),
         })

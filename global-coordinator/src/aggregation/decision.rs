@@ -11,6 +11,7 @@ use muster_wire::record::{Downward, Upward, encode};
 use tracing::{Instrument, Span};
 
 use super::batch::{Reported, set_aside};
+use super::propagation::measure;
 use super::{GaveUp, persist};
 use crate::coordinator::{Coordinator, headers_of};
 use crate::store::{Mode, StoreError};
@@ -62,6 +63,7 @@ async fn decide_part(coordinator: &Arc<Coordinator>, part: &[Reported]) -> Resul
     let mut records: Vec<(Downward, Headers)> = Vec::new();
     for ((step, one), span) in steps.into_iter().zip(part).zip(spans) {
         tell_refusal(&step, one);
+        measure(coordinator, &one.report, &step);
         if !step.facts.is_empty() {
             let headers = headers(&span, part, one);
             records.extend(step.facts.into_iter().map(|fact| (Downward::Fact(fact), headers.clone())));

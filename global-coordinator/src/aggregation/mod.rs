@@ -12,6 +12,7 @@
 
 mod batch;
 mod decision;
+mod propagation;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use muster_bus::Up;
 use muster_protocol::name::RegionName;
 
 use self::batch::Batch;
+pub(crate) use self::propagation::Propagation;
 use crate::backoff::Backoff;
 use crate::coordinator::Coordinator;
 use crate::repeats::Greetings;

@@ -176,7 +176,7 @@ pub(crate) fn status(view: &View<'_>) -> Status {
         regions: parts.iter().map(|part| region(row, part)).collect(),
         release: view.outcome().and_then(release),
         broken: view.outcome().and_then(broken),
-        skew_seconds: skew_seconds(&parts),
+        skew_seconds: skew_seconds(row),
         links: links(view),
     }
 }
@@ -227,10 +227,10 @@ pub(crate) fn broken(outcome: &Outcome) -> Option<answer::BrokenStatus> {
     }
 }
 
-fn skew_seconds(parts: &[Part<'_>]) -> Option<f64> {
-    let complete: Option<Vec<&RegionReport>> =
-        parts.iter().map(|part| part.report.filter(|report| report.complete)).collect();
-    let complete = complete?;
+/// Seconds from the first arrival to the last, once every region is complete.
+pub(crate) fn skew_seconds(row: &GenerationRow) -> Option<f64> {
+    let report = |region| row.generation.reports.get(region).filter(|report| report.complete);
+    let complete: Vec<&RegionReport> = row.spec.regions.keys().map(report).collect::<Option<_>>()?;
     let first = complete.iter().filter_map(|report| report.first_arrival_at).min()?;
     let last = complete.iter().filter_map(|report| report.last_arrival_at).max()?;
     Some(std::time::Duration::from_millis(last.since_ms(first)).as_secs_f64())
