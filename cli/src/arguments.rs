@@ -85,6 +85,19 @@ pub(crate) enum Command {
     Version(crate::version::VersionArguments),
     /// Print a completion script for a shell
     Completion(crate::completion::CompletionArguments),
+    /// Bring the coordinator's Postgres to this version's schema
+    Migrate(crate::migrate::MigrateArguments),
+    /// Run the agent of a region
+    Agent(crate::service::AgentArguments),
+    /// Run a coordinator
+    Coordinator(crate::service::CoordinatorArguments),
+    /// Run the whole service in one process, for your own scripts
+    Dev(crate::dev::DevArguments),
+    /// See it work: a job in three regions whose phases are gated by barriers
+    Demo(crate::demo::DemoArguments),
+    /// One worker of the demo, which starts it
+    #[command(name = crate::demo::WORKER, hide = true)]
+    DemoWorker,
 }
 
 /// One generation.

@@ -4,7 +4,7 @@ use clap::Args;
 use muster_client::Filter;
 use muster_protocol::identity::Timestamp;
 use muster_protocol::name::BarrierName;
-use muster_wire::answer::GenerationRow;
+use muster_wire::answer::{Barrier, GenerationRow};
 
 use crate::connect::Context;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::render;
 /// `muster ls`.
 #[derive(Debug, Args)]
 pub(crate) struct LsArguments {
-    /// Finished generations too, and barriers with nothing open
+    /// Finished generations too, and which barriers have none at all
     #[arg(long)]
     all: bool,
     /// Only barriers whose name begins so
@@ -44,13 +44,23 @@ pub(crate) async fn ls(arguments: LsArguments, context: &Context) -> Result<(), 
         rows.dedup_by(|a, b| (&a.barrier, a.n) == (&b.barrier, b.n));
     }
     show(&rows, context)?;
-    if rows.is_empty() {
-        context.tell(match arguments.all {
-            true => "no generations yet; `muster apply FILE` defines a barrier",
-            false => "nothing is open; `muster ls --all` lists finished generations too",
-        });
+    match arguments.all {
+        true => context.tell(&idle(&client.barriers().await?, &rows)),
+        false if rows.is_empty() => context.tell("nothing is open; `muster ls --all` lists finished generations too"),
+        false => {}
     }
     Ok(())
+}
+
+/// A word about barriers that no row is of.
+fn idle(barriers: &[Barrier], rows: &[GenerationRow]) -> String {
+    let none = barriers.iter().filter(|barrier| rows.iter().all(|row| row.barrier != barrier.name));
+    let names: Vec<&str> = none.map(|barrier| barrier.name.as_str()).collect();
+    match (barriers.is_empty(), names.is_empty()) {
+        (true, _) => "no barriers yet; `muster apply FILE` defines one".to_owned(),
+        (false, true) => format!("{} defined", render::count(barriers.len() as u64, "barrier")),
+        (false, false) => format!("without a generation: {}", names.join(", ")),
+    }
 }
 
 pub(crate) async fn history(arguments: HistoryArguments, context: &Context) -> Result<(), Failure> {
@@ -111,5 +121,9 @@ etl/x@1             broken     0/2        2h ago   ended 1m ago       aborted
 ";
         assert_eq!(table(&rows, parse_rfc3339("2026-10-07T12:00:00Z").unwrap()), expected);
         assert_eq!(table(&[], Timestamp(0)), "");
+        let barriers: Vec<Barrier> =
+            serde_json::from_str(r#"[{"name":"etl/y","revision":1,"spec":{},"effective":{},"gathering":0}]"#).unwrap();
+        assert_eq!(idle(&barriers, &rows), "without a generation: etl/y");
+        assert_eq!(idle(&[], &[]), "no barriers yet; `muster apply FILE` defines one");
     }
 }

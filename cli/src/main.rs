@@ -11,15 +11,21 @@ mod apply;
 mod arguments;
 mod arrive;
 mod completion;
+mod config;
 mod connect;
+mod demo;
+mod dev;
 mod failure;
 mod ls;
+mod migrate;
 mod open;
 mod outputs;
 mod participant;
 mod region;
 mod render;
 mod run;
+mod service;
+mod signals;
 mod status;
 mod version;
 mod wait;
@@ -77,5 +83,11 @@ async fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Region(arguments) => region::region(arguments, context).await,
         Command::Version(arguments) => version::version(arguments, context).await,
         Command::Completion(arguments) => completion::completion(arguments),
+        Command::Migrate(arguments) => migrate::migrate(arguments, context).await,
+        Command::Agent(arguments) => service::agent(arguments).await,
+        Command::Coordinator(arguments) => service::coordinator(arguments).await,
+        Command::Dev(arguments) => dev::dev(arguments).await,
+        Command::Demo(arguments) => demo::demo(arguments, context).await,
+        Command::DemoWorker => demo::worker::run().await,
     }
 }
