@@ -3,5 +3,6 @@
 mod crossing;
 mod definitions;
 mod handing_on;
+mod trouble;
 mod waiting;
 mod world;

@@ -32,7 +32,7 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 pub(super) struct World {
     pub(super) bus: Arc<EmbeddedBus>,
-    pub(super) store: Arc<EmbeddedStore>,
+    pub(super) store: Arc<dyn Store>,
     pub(super) shutdown: CancellationToken,
     handle: Handle,
     http: reqwest::Client,
@@ -42,12 +42,12 @@ impl World {
     /// A coordinator with these regions declared.
     pub(super) async fn start(regions: &[&str]) -> Self {
         let bus = Arc::new(EmbeddedBus::new(1_024));
-        let store = Arc::new(EmbeddedStore::in_memory().await.unwrap());
-        Self::on(bus, store, regions).await
+        let store = EmbeddedStore::in_memory().await.unwrap();
+        Self::on(bus, Arc::new(store), regions).await
     }
 
     /// A coordinator on a bus and a store that others use as well.
-    pub(super) async fn on(bus: Arc<EmbeddedBus>, store: Arc<EmbeddedStore>, regions: &[&str]) -> Self {
+    pub(super) async fn on(bus: Arc<EmbeddedBus>, store: Arc<dyn Store>, regions: &[&str]) -> Self {
         let options = Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             regions: regions.iter().map(|name| name.parse().unwrap()).collect(),
