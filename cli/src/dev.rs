@@ -10,7 +10,7 @@ use muster_protocol::name::RegionName;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
-use crate::demo::{REGIONS, repeated};
+use crate::demo::{REGIONS, ready, repeated};
 use crate::failure::Failure;
 use crate::signals::Signals;
 
@@ -47,7 +47,7 @@ pub(crate) async fn dev(arguments: DevArguments) -> Result<(), Failure> {
     ports_are_free(&options)?;
     let shutdown = CancellationToken::new();
     let service = tokio::select! {
-        service = Embedded::start(&options, shutdown.clone()) => service?,
+        service = start(&options, &shutdown) => service?,
         code = signals.next() => return Err(Failure::Code(code)),
     };
     crate::connect::print(&greeting(&service, &options))?;
@@ -57,6 +57,13 @@ pub(crate) async fn dev(arguments: DevArguments) -> Result<(), Failure> {
         () = service.stopped() => Ok(()),
         code = signals.next() => Err(Failure::Code(code)),
     }
+}
+
+/// Starts everything, and returns when it can be used.
+async fn start(options: &Options, shutdown: &CancellationToken) -> Result<Embedded, Failure> {
+    let service = Embedded::start(options, shutdown.clone()).await?;
+    ready(&service, &options.regions).await?;
+    Ok(service)
 }
 
 /// Refuses a port that is taken with a sentence that a bind error has not.

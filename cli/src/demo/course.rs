@@ -75,6 +75,11 @@ impl Course {
         self.endings.iter().filter(|found| found.as_ref() == Some(ending)).count()
     }
 
+    /// How many workers did not die.
+    pub(crate) fn living(&self) -> usize {
+        self.endings.iter().filter(|ending| !matches!(ending, Some(Ending::Died(_)))).count()
+    }
+
     /// Where and why it broke.
     pub(crate) fn broken(&self) -> Option<(Phase, &str)> {
         let by_status = Phase::ALL.into_iter().find_map(|phase| {

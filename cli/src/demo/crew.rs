@@ -7,6 +7,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_client::{Client, Error};
@@ -17,12 +18,17 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::barriers::target;
 use super::job::{Event, Job};
 use super::roster::{Phase, WorkerName};
 use crate::failure::Failure;
+
+/// From the middle of its map to the death of one that is to be killed: time
+/// enough to see whom everybody waits for.
+const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// The hidden subcommand that is a worker.
 pub(crate) const WORKER: &str = "demo-worker";
@@ -76,7 +82,7 @@ impl Crew {
             command.arg(WORKER).process_group(0).kill_on_drop(true);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let child = command.spawn().with_context(|| format!("start the worker {}", job.worker))?;
-            let agent = Client::new(&job.agents)?.until(tokio::time::Instant::now() + job.limit);
+            let agent = Client::new(&job.agents)?.until(Instant::now() + job.limit);
             let victim = kill == Some(&job.worker);
             let phase = Phase::Map;
             let supervisor =
@@ -139,12 +145,22 @@ impl Supervisor {
         let feed = feed(input, serde_json::to_vec(&self.job));
         tokio::pin!(feed);
         let mut held = None;
+        let mut kill_at = None;
         while out_open || err_open {
             tokio::select! {
+                () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
+                    kill_at = None;
+                    self.kill(child).await;
+                }
                 () = self.stop.cancelled() => return,
                 input = &mut feed, if held.is_none() => held = Some(input),
                 line = out.next_line(), if out_open => match line {
-                    Ok(Some(line)) => self.event(&line, child).await,
+                    Ok(Some(line)) => {
+                        let event = self.event(&line).await;
+                        if self.victim && event == Some(Event::Halfway) {
+                            kill_at = Some(Instant::now() + KILL_AFTER);
+                        }
+                    }
                     _ => out_open = false,
                 },
                 line = err.next_line(), if err_open => match line {
@@ -155,20 +171,24 @@ impl Supervisor {
         }
     }
 
-    async fn event(&mut self, line: &str, child: &mut Child) {
+    async fn kill(&self, child: &mut Child) {
+        // An error means that it is dead already.
+        let _ = child.start_kill();
+        self.tell(News::Note(format!("killed {} in the middle of map (--kill)", self.job.worker))).await;
+    }
+
+    async fn event(&mut self, line: &str) -> Option<Event> {
         let Ok(event) = serde_json::from_str::<Event>(line) else {
-            return self.tell(News::Note(format!("{}: {line}", self.job.worker))).await;
+            self.tell(News::Note(format!("{}: {line}", self.job.worker))).await;
+            return None;
         };
         match &event {
-            Event::Halfway if self.victim => {
-                let _ = child.start_kill();
-                self.tell(News::Note(format!("killed {} in the middle of map (--kill)", self.job.worker))).await;
-            }
             Event::Woken { phase, .. } => self.phase = phase.next().unwrap_or(*phase),
             Event::Heard { .. } => self.heard = true,
             _ => {}
         }
-        self.tell(News::Event(event)).await;
+        self.tell(News::Event(event.clone())).await;
+        Some(event)
     }
 
     /// Arrives for the dead, at the first barrier where it has not arrived

@@ -4,20 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use muster_client::Client;
-use muster_protocol::generation::State;
 use muster_protocol::name::Key;
-use muster_wire::answer::Status;
 use muster_wire::code::Code;
 use muster_wire::time::format_duration;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 
 use super::arguments::MapreduceArguments;
 use super::barriers;
 use super::course::Course;
-use super::crew::{Crew, Ending, News};
+use super::crew::{Crew, Ending};
 use super::folder::{self, RunFolder};
+use super::follow::{LAST_WORD, Mail, follow};
 use super::input::Input;
 use super::job::{self, Job};
 use super::report::Report;
@@ -28,20 +26,12 @@ use super::words::{self, Counts};
 use crate::arguments::Format;
 use crate::connect::{Context, print};
 use crate::failure::Failure;
-use crate::render::{count, now};
+use crate::render::count;
 use crate::signals::Signals;
 
 /// The barriers break at their deadline; this is for services that don't come
 /// back at all.
 const LIMIT: Duration = Duration::from_secs(barriers::DEADLINE.as_secs() + 30);
-/// How long the coordinator may take to say how a barrier ended.
-const LAST_WORD: Duration = Duration::from_secs(5);
-/// A blocking read of a status asks for so long at a time.
-const STATUS_HOLD: Duration = Duration::from_secs(10);
-/// Between two reads of a status, however fast they are answered.
-const STATUS_PAUSE: Duration = Duration::from_millis(50);
-const STATUS_PAUSE_IN_TROUBLE: Duration = Duration::from_secs(1);
-const MAIL_MAX: usize = 1_024;
 const TIMED_OUT: u8 = 124;
 
 /// Runs the demo.
@@ -124,32 +114,44 @@ impl Demo {
         {
             screen.say(&format!("{worker} is slow on purpose, by {} (--slow)", format_duration(by)));
         }
-        let (post, mut mail) = mpsc::channel(MAIL_MAX);
-        let (watched, mut statuses) = mpsc::channel(1);
+        let mut course = Course::new(self.roster.workers().len());
+        let outcome = self.work(arguments, deadline, signals, &mut course, screen).await;
+        tokio::select! {
+            outcome = self.finish(&mut course, outcome, json, screen, arguments.keep) => outcome,
+            // Asked twice: at once.
+            code = signals.next() => Err(Failure::Code(code)),
+        }
+    }
+
+    /// From the first worker to the result. However it ends, no worker is left.
+    async fn work(
+        &self,
+        arguments: &MapreduceArguments,
+        deadline: Instant,
+        signals: &mut Signals,
+        course: &mut Course,
+        screen: &mut Screen,
+    ) -> Result<(Counts, Counts), Failure> {
+        let (post, mut mail) = Mail::new(&self.services.coordinator, &self.key);
         let input = self.input.clone();
         let single_pass = aside(move || input.count());
         let crew = Crew::hire(self.jobs(arguments, deadline), arguments.kill.as_ref(), &post)?;
-        let watch = tokio::spawn(watch(self.services.coordinator.clone(), self.key.clone(), watched));
-        let mut course = Course::new(self.roster.workers().len());
-        let cut = tokio::select! {
-            () = follow(&mut course, &mut mail, &mut statuses, screen) => None,
-            code = signals.next() => Some((code, "interrupted")),
-            () = sleep_until(deadline) => Some((TIMED_OUT, "time is up")),
+        let ended = tokio::select! {
+            outcome = async {
+                follow(course, &mut mail, screen).await;
+                screen.settle();
+                self.conclude(course, single_pass, deadline, screen).await
+            } => Ok(outcome),
+            code = signals.next() => Err(("interrupted", code)),
+            () = sleep_until(deadline) => Err(("time is up", TIMED_OUT)),
         };
-        watch.abort();
-        screen.settle();
         drop(mail);
         crew.dismiss().await;
-        let outcome = match cut {
-            Some((code, why)) => {
-                screen.say(&format!("{why}; every worker is ended"));
-                Err(Failure::Code(code))
-            }
-            None => self.conclude(&mut course, single_pass, deadline, screen).await,
-        };
-        let outcome = self.finish(&mut course, outcome, json, screen, arguments.keep).await;
-        self.services.stop().await;
-        outcome
+        ended.unwrap_or_else(|(why, code)| {
+            screen.settle();
+            screen.say(&format!("{why}: every worker is ended"));
+            Err(Failure::Code(code))
+        })
     }
 
     fn jobs(&self, arguments: &MapreduceArguments, deadline: Instant) -> Vec<Job> {
@@ -189,10 +191,9 @@ impl Demo {
         deadline: Instant,
         screen: &mut Screen,
     ) -> Result<(Counts, Counts), Failure> {
-        if let Some((phase, why)) = course.broken() {
-            let heard = course.count(&Ending::Heard);
-            screen.say(&format!("{} is broken: {why}", phase.name()));
-            screen.say(&format!("{} of {} workers heard it", heard, self.roster.workers().len()));
+        if let Some((phase, _)) = course.broken() {
+            let (heard, living) = (course.count(&Ending::Heard), course.living());
+            screen.say(&format!("{heard} of {living} workers that live heard that {} is broken", phase.name()));
             return Err(Failure::Code(Code::Broken.exit()));
         }
         if !course.all_done() {
@@ -217,7 +218,7 @@ impl Demo {
 
     /// Leaves nothing open, and prints what there is to print.
     async fn finish(
-        &self,
+        self,
         course: &mut Course,
         outcome: Result<(Counts, Counts), Failure>,
         json: bool,
@@ -247,6 +248,7 @@ impl Demo {
         if keep {
             screen.say(&format!("kept: {}", self.folder.path().display()));
         }
+        self.services.stop().await;
         if json {
             let object = serde_json::to_string(&report).context("write JSON")?;
             print(&format!("{object}\n"))?;
@@ -266,76 +268,6 @@ impl Demo {
                 course.status(phase, status);
             }
         }
-    }
-}
-
-/// Hears workers and the coordinator until all workers have ended and all
-/// barriers are told of, which must not take long after that.
-async fn follow(
-    course: &mut Course,
-    mail: &mut mpsc::Receiver<(usize, News)>,
-    statuses: &mut mpsc::Receiver<Result<(Phase, Status), String>>,
-    screen: &mut Screen,
-) {
-    let mut last_word = None;
-    while !(course.all_ended() && course.told()) {
-        if course.all_ended() && last_word.is_none() {
-            last_word = Some(Instant::now() + LAST_WORD);
-        }
-        tokio::select! {
-            // Deaths are told before the verdicts that they cause.
-            biased;
-            Some((worker, news)) = mail.recv() => match news {
-                News::Event(event) => course.event(worker, event),
-                News::Note(note) => screen.say(&note),
-                News::Ended(ending) => course.ended(worker, ending),
-            },
-            Some(told) = statuses.recv() => match told {
-                Ok((phase, status)) => {
-                    screen.show(&status, now());
-                    course.status(phase, status);
-                }
-                Err(note) => screen.say(&note),
-            },
-            () = sleep_until(last_word.unwrap_or_else(Instant::now)), if last_word.is_some() => return,
-        }
-    }
-}
-
-/// Tells of each change of the barriers, one after the other, until the last
-/// has ended or one broke.
-async fn watch(coordinator: Client, key: Key, told: mpsc::Sender<Result<(Phase, Status), String>>) {
-    let mut phases = Phase::ALL.into_iter();
-    let mut next = phases.next();
-    let mut index: Option<String> = None;
-    let mut trouble = String::new();
-    while let Some(phase) = next {
-        let Ok(target) = barriers::target(phase, &key) else { return };
-        let newer = index.as_deref().map(|index| (index, STATUS_HOLD));
-        let (news, pause) = match coordinator.status(&target, newer).await {
-            Ok(status) => {
-                trouble.clear();
-                index = Some(status.index.clone());
-                match status.state {
-                    State::Broken => next = None,
-                    State::Released => (next, index) = (phases.next(), None),
-                    _ => {}
-                }
-                (Some(Ok((phase, status))), STATUS_PAUSE)
-            }
-            Err(error) => {
-                let sentence = format!("the coordinator does not say how far it is: {error}");
-                let new = sentence != trouble;
-                trouble.clone_from(&sentence);
-                (new.then_some(Err(sentence)), STATUS_PAUSE_IN_TROUBLE)
-            }
-        };
-        if let Some(news) = news
-            && told.send(news).await.is_err()
-        {
-            return;
-        }
-        sleep(pause).await;
     }
 }
 

@@ -17,6 +17,7 @@ mod barriers;
 mod course;
 mod crew;
 mod folder;
+mod follow;
 mod input;
 mod job;
 mod mapreduce;
@@ -29,7 +30,7 @@ pub(crate) mod worker;
 
 pub(crate) use self::arguments::{DemoArguments, repeated};
 pub(crate) use self::crew::WORKER;
-pub(crate) use self::services::REGIONS;
+pub(crate) use self::services::{REGIONS, ready};
 
 use self::arguments::DemoCommand;
 use crate::connect::Context;

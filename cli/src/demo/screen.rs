@@ -20,8 +20,9 @@ const WRAP: &str = "\x1b[?7h";
 pub(crate) struct Screen {
     out: Box<dyn Write + Send>,
     live: bool,
-    /// The block as it stands there.
+    /// The block as it stands there, and what it shows.
     block: Vec<String>,
+    shown: Option<Status>,
     /// The last sentence that was added, where nothing is drawn over.
     sentence: String,
 }
@@ -36,7 +37,7 @@ impl Screen {
     }
 
     fn over(out: Box<dyn Write + Send>, live: bool) -> Self {
-        Self { out, live, block: Vec::new(), sentence: String::new() }
+        Self { out, live, block: Vec::new(), shown: None, sentence: String::new() }
     }
 
     /// Says something that stays.
@@ -52,24 +53,32 @@ impl Screen {
         let ended = matches!(status.state, State::Released | State::Broken);
         match (self.live, ended) {
             (true, true) => {
-                let lines = self.block.len();
-                self.block.clear();
-                self.erase(lines);
+                self.erase(self.block.len());
+                self.settle();
                 self.say(&ended_line(status));
             }
             (true, false) => {
-                let lines = self.block.len();
-                self.erase(lines);
-                self.draw(block(status, now));
+                self.shown = Some(status.clone());
+                self.redraw(now);
             }
             (false, true) => self.say(&ended_line(status)),
             (false, false) => self.add(status),
         }
     }
 
+    /// Draws the block again: time passes though nothing happens.
+    pub(crate) fn redraw(&mut self, now: Timestamp) {
+        if let Some(status) = &self.shown {
+            let block = block(status, now);
+            self.erase(self.block.len());
+            self.draw(block);
+        }
+    }
+
     /// Leaves what is drawn as it is.
     pub(crate) fn settle(&mut self) {
         self.block.clear();
+        self.shown = None;
     }
 
     fn add(&mut self, status: &Status) {

@@ -18,12 +18,15 @@ pub(crate) const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 const REGIONS_PATIENCE: Duration = Duration::from_secs(30);
 const REGIONS_PAUSE: Duration = Duration::from_millis(50);
 
+/// Each region with the addresses of its agents.
+pub(crate) type Found = Vec<(RegionName, Vec<String>)>;
+
 /// A coordinator, and the agents of the regions that take part.
 pub(crate) struct Services {
     /// The coordinator.
     pub(crate) coordinator: Client,
-    /// Each region with the addresses of its agents.
-    pub(crate) regions: Vec<(RegionName, Vec<String>)>,
+    /// The regions that take part.
+    pub(crate) regions: Found,
     embedded: Option<(Embedded, CancellationToken)>,
 }
 
@@ -40,8 +43,7 @@ impl Services {
         let options = muster_embedded::Options { port: 0, regions, data_dir: None };
         let shutdown = CancellationToken::new();
         let embedded = Embedded::start(&options, shutdown.clone()).await?;
-        let coordinator = Client::new([&embedded.coordinator]).map_err(anyhow::Error::new)?;
-        let regions = regions_of(&coordinator, Some(&options.regions)).await?;
+        let (coordinator, regions) = ready(&embedded, &options.regions).await?;
         Ok(Self { coordinator, regions, embedded: Some((embedded, shutdown)) })
     }
 
@@ -65,12 +67,21 @@ impl Services {
     }
 }
 
+/// Waits until services that were just started can be used: every region is
+/// declared, and an agent of each is heard.
+pub(crate) async fn ready(embedded: &Embedded, regions: &[RegionName]) -> Result<(Client, Found), Failure> {
+    let coordinator = Client::new([&embedded.coordinator]).map_err(anyhow::Error::new)?;
+    for region in regions {
+        // The coordinator does so too, at its own time.
+        coordinator.declare_region(region).await?;
+    }
+    let found = regions_of(&coordinator, Some(regions)).await?;
+    Ok((coordinator, found))
+}
+
 /// Asks the coordinator where the agents are, until it has heard one of each
 /// region.
-async fn regions_of(
-    coordinator: &Client,
-    wanted: Option<&[RegionName]>,
-) -> Result<Vec<(RegionName, Vec<String>)>, Failure> {
+async fn regions_of(coordinator: &Client, wanted: Option<&[RegionName]>) -> Result<Found, Failure> {
     let patience = tokio::time::Instant::now() + REGIONS_PATIENCE;
     loop {
         match choose(&coordinator.regions().await?, wanted)? {
@@ -91,7 +102,7 @@ fn default_regions() -> Result<Vec<RegionName>, muster_protocol::name::InvalidNa
 }
 
 enum Chosen {
-    All(Vec<(RegionName, Vec<String>)>),
+    All(Found),
     /// Those in which no agent is heard.
     Silent(Vec<String>),
 }

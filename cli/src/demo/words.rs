@@ -155,7 +155,10 @@ pub(crate) fn read(file: &[u8], counts: &mut Counts) -> Result<(), Malformed> {
 #[error("line {0} is not a word and its counts")]
 pub(crate) struct Malformed(usize);
 
-fn lines(file: &[u8]) -> Result<Vec<(&[u8], Vec<u64>)>, Malformed> {
+/// A word and its counts.
+type Line<'a> = (&'a [u8], Vec<u64>);
+
+fn lines(file: &[u8]) -> Result<Vec<Line<'_>>, Malformed> {
     // A file that was cut ends without its last newline.
     let Some(text) = file.strip_suffix(b"\n") else {
         return if file.is_empty() {
@@ -168,7 +171,7 @@ fn lines(file: &[u8]) -> Result<Vec<(&[u8], Vec<u64>)>, Malformed> {
     text.split(|byte| *byte == b'\n').enumerate().map(read).collect()
 }
 
-fn line_of(line: &[u8]) -> Option<(&[u8], Vec<u64>)> {
+fn line_of(line: &[u8]) -> Option<Line<'_>> {
     let mut parts = line.split(|byte| *byte == b' ');
     let word = parts.next().filter(|word| !word.is_empty() && word.iter().all(u8::is_ascii_lowercase))?;
     let counts: Vec<u64> = parts.map(|part| std::str::from_utf8(part).ok()?.parse().ok()).collect::<Option<_>>()?;
