@@ -71,7 +71,7 @@ fn explain(errors: Error, figment: &Figment, prefix: &str) -> String {
         let mut key = error.path.join(".");
         let what = match &error.kind {
             Kind::UnknownField(field, known) => {
-                if !error.path.last().is_some_and(|last| last == field) {
+                if error.path.last().is_none_or(|last| last != field) {
                     key = error.path.iter().map(String::as_str).chain([field.as_str()]).collect::<Vec<_>>().join(".");
                 }
                 match nearest(field, known.iter().copied()) {

@@ -15,6 +15,8 @@ mod config;
 mod connect;
 mod demo;
 mod dev;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod failure;
 mod ls;
 mod migrate;
@@ -41,6 +43,8 @@ use crate::connect::Context;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    failpoints::arm();
     let Arguments { global, command } = Arguments::parse();
     let context = Context::new(global);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -69,11 +69,7 @@ mod real {
         let shutdown = CancellationToken::new();
         let mut signals = Signals::listen()?;
         let store = store(&options.store).await?;
-        let bus = muster_bus::kafka::Kafka::new(muster_bus::kafka::KafkaOptions {
-            bootstrap: options.kafka.bootstrap.clone(),
-            ..muster_bus::kafka::KafkaOptions::default()
-        })
-        .context("set up the bus")?;
+        let bus = muster_bus::kafka::Kafka::new(options.kafka.clone()).context("set up the bus")?;
         let service = tokio::select! {
             started = global::Service::start(options, Arc::new(bus), store, shutdown.clone()) => {
                 started.context("start the coordinator")?

@@ -17,13 +17,16 @@ pub enum Error {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// Nobody could be asked, or nobody was able to act: not done.
-    #[error("{} can't be reached: {why}", addresses.join(", "))]
+    #[error("{}", match last {
+        Some(problem) => format!("not done: {}", problem.detail),
+        None => format!("{} can't be reached: {why}", addresses.join(", ")),
+    })]
     Unreachable {
         /// Who was asked.
         addresses: Vec<String>,
         /// What happened last.
         why: String,
-        /// What was answered last, if anything was.
+        /// What the last try was answered, if it was.
         last: Option<Box<Problem>>,
     },
     /// The call may or may not have been done. The same call again is safe.

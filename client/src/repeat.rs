@@ -110,6 +110,7 @@ impl Client {
                 }
                 Attempt::Lost { why, sent } => {
                     progress.unknown |= call.mutation && sent;
+                    progress.last = None;
                     (why, None)
                 }
             };
@@ -140,7 +141,9 @@ impl Client {
         };
         let end = deadline.unwrap_or(since + self.patience);
         if now + pause >= end {
-            return Err(self.give_up(progress, format!("{address}: {why}")));
+            // Which one it was matters only where there are several.
+            let why = if self.addresses.len() > 1 { format!("{address}: {why}") } else { why };
+            return Err(self.give_up(progress, why));
         }
         tracing::debug!(address, why, pause_ms = pause.as_millis() as u64, "repeating a call");
         if let Some(listener) = &self.listener {

@@ -138,10 +138,12 @@ async fn what_may_have_been_done_is_told_as_unknown() {
         let client = client(&[&server]).patience(Duration::from_millis(200));
         let error = client.arrive(&target(), &"1".parse().unwrap(), &arrival()).await.unwrap_err();
         assert!(matches!(error, Error::Unreachable { last: Some(_), .. }), "{error:?}");
+        assert!(error.to_string().starts_with("not done: this is "), "{error}");
     }
     let nobody = Client::new([Canned::nobody().await]).unwrap().patience(Duration::from_millis(200));
     let error = nobody.arrive(&target(), &"1".parse().unwrap(), &arrival()).await.unwrap_err();
     assert!(matches!(&error, Error::Unreachable { why, .. } if why.contains("refused")), "{error:?}");
+    assert!(error.to_string().contains("can't be reached: Connection refused"), "{error}");
 }
 
 #[tokio::test]
