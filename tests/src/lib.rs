@@ -12,11 +12,15 @@
 //! A test that needs a real service fails without it; nothing skips.
 
 pub mod cluster;
+pub mod database;
 pub mod history;
+pub mod otlp;
 pub mod ports;
 pub mod raw;
 #[cfg(test)]
 mod scenarios;
+pub mod services;
+pub mod spawner;
 pub mod until;
 pub mod worker;
 pub mod world;

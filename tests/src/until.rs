@@ -24,11 +24,7 @@ where
 ///
 /// # Errors
 /// It was not within `deadline`.
-pub async fn within<T, E: Display, F>(
-    deadline: Duration,
-    what: &str,
-    mut look: impl FnMut() -> F,
-) -> anyhow::Result<T>
+pub async fn within<T, E: Display, F>(deadline: Duration, what: &str, mut look: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = Result<T, E>>,
 {

@@ -32,6 +32,12 @@ impl Worker {
         Self { client: client.patience(DEADLINE), region, id, history }
     }
 
+    /// The same participant, calling with another client.
+    #[must_use]
+    pub fn with(&self, client: Client) -> Self {
+        Self::new(client, self.region.clone(), self.id.clone(), self.history.clone())
+    }
+
     /// In full, `region/id`.
     #[must_use]
     pub fn name(&self) -> String {
@@ -45,8 +51,7 @@ impl Worker {
 
     /// Arrives.
     pub async fn arrive_as(&self, target: &Target, arrival: Arrival) -> Result<Arrived, Error> {
-        let what =
-            What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
+        let what = What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
         let start = Instant::now();
         let arrived = self.client.arrive(target, &self.id, &arrival).await;
         let answer = match &arrived {
@@ -81,8 +86,7 @@ impl Worker {
 
     /// Arrives and waits in one call.
     pub async fn arrive_and_wait(&self, target: &Target, arrival: Arrival) -> Result<Released, Error> {
-        let what =
-            What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
+        let what = What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
         let start = Instant::now();
         let until = Some((start + DEADLINE).into());
         let waited = self.client.arrive_and_wait(target, &self.id, &arrival, until).await;

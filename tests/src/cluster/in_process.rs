@@ -65,14 +65,12 @@ impl InProcess {
     /// # Errors
     /// A part does not start, or does not become ready.
     pub async fn start(shape: Shape) -> anyhow::Result<Self> {
-        let folder = shape.durable.then(|| {
-            std::env::temp_dir().join(format!("muster-test-{:016x}", rand::random::<u64>()))
-        });
+        let folder =
+            shape.durable.then(|| std::env::temp_dir().join(format!("muster-test-{:016x}", rand::random::<u64>())));
         let servers = Servers::start(shape.clone(), folder.clone()).await?;
         let ports = shape.parts().into_iter().map(|part| Ok((part, Port::reserve()?)));
         let ports = ports.collect::<anyhow::Result<_>>()?;
-        let cluster =
-            Self { shape, ports, folder, servers: Mutex::new(servers), running: Mutex::default() };
+        let cluster = Self { shape, ports, folder, servers: Mutex::new(servers), running: Mutex::default() };
         for part in cluster.shape.parts() {
             Cluster::start(&cluster, &part).await?;
         }
@@ -102,6 +100,7 @@ impl InProcess {
                     name: format!("agent-{number}"),
                     listen,
                     coordinators: self.coordinators(),
+                    snapshot_every_entries: super::SNAPSHOT_EVERY_ENTRIES,
                     ..agent::Options::default()
                 };
                 let log: Arc<dyn RegionLog> = match servers.logs.get(&region) {

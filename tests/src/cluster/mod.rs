@@ -2,6 +2,7 @@
 //! whatever they run on.
 
 pub mod in_process;
+pub mod processes;
 
 use std::fmt;
 
@@ -9,6 +10,10 @@ use async_trait::async_trait;
 use muster_protocol::name::RegionName;
 
 use crate::until::until;
+
+/// Often enough that every longer scenario lives through snapshots and
+/// truncation.
+const SNAPSHOT_EVERY_ENTRIES: u64 = 50;
 
 /// One process of the service, or what stands for one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +48,12 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { regions: regions(["us-east", "eu-west", "ap-south"]), agents_per_region: 1, coordinators: 1, durable: false }
+        Self {
+            regions: regions(["us-east", "eu-west", "ap-south"]),
+            agents_per_region: 1,
+            coordinators: 1,
+            durable: false,
+        }
     }
 }
 
@@ -52,9 +62,10 @@ impl Shape {
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let coordinators = (0..self.coordinators).map(Part::Coordinator);
-        let agents = self.regions.iter().flat_map(|region| {
-            (0..self.agents_per_region).map(|number| Part::Agent(region.clone(), number))
-        });
+        let agents = self
+            .regions
+            .iter()
+            .flat_map(|region| (0..self.agents_per_region).map(|number| Part::Agent(region.clone(), number)));
         coordinators.chain(agents).collect()
     }
 }

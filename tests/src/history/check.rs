@@ -42,10 +42,9 @@ pub fn check(history: &History, expectation: &Expectation) -> Vec<Violation> {
             found.extend(acknowledged_stays(of_one));
             found.extend(refused_stays(of_one));
         }
-        violations.extend(found.into_iter().map(|found| Violation {
-            what: format!("{generation}: {}", found.what),
-            ..found
-        }));
+        violations.extend(
+            found.into_iter().map(|found| Violation { what: format!("{generation}: {}", found.what), ..found }),
+        );
     }
     violations
 }
@@ -70,7 +69,8 @@ fn different_generations(calls: &[Call]) -> Vec<Violation> {
         let Answer::Released { digest } = &call.answer else { continue };
         let first = *seen.entry(digest).or_insert(&call.generation);
         if first != call.generation {
-            violations.push(violation("I4", format!("{first} and {} ended with one outcome {digest}", call.generation)));
+            violations
+                .push(violation("I4", format!("{first} and {} ended with one outcome {digest}", call.generation)));
         }
     }
     violations
@@ -100,7 +100,8 @@ fn one_end(calls: &[&Call]) -> Vec<Violation> {
 /// I1: nobody passes before everybody required has arrived. An arrival has its
 /// effect no sooner than its call began.
 fn released_too_early(calls: &[&Call], required: &Required) -> Vec<Violation> {
-    let first_release = calls.iter().filter(|call| matches!(call.answer, Answer::Released { .. })).min_by_key(|c| c.end);
+    let first_release =
+        calls.iter().filter(|call| matches!(call.answer, Answer::Released { .. })).min_by_key(|c| c.end);
     let Some(release) = first_release else { return Vec::new() };
     let mut violations = Vec::new();
     let earliest: BTreeMap<&str, Option<Instant>> =
@@ -170,7 +171,8 @@ fn acknowledged_stays(calls: &[&Call]) -> Vec<Violation> {
             looked = true;
             let stands = arrived.is_some_and(|seen| seen == (attempt, outcome) || seen.0 > attempt);
             if !stands {
-                let what = format!("{who} was told that attempt {attempt} stands, later it was reported as {arrived:?}");
+                let what =
+                    format!("{who} was told that attempt {attempt} stands, later it was reported as {arrived:?}");
                 violations.push(violation("I3", what));
             }
         }

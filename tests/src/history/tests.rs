@@ -67,7 +67,8 @@ fn crossed() -> Told {
 #[test]
 fn a_correct_history_is_accepted() {
     assert!(crossed().seen("r/1", Some(1)).seen("s/1", Some(1)).broken().is_empty());
-    let withdrawn = Told::new().arrive("r/1", 1).withdraw("r/1", 1).refused("r/1", 1, Code::Withdrawn).seen("r/1", None);
+    let withdrawn =
+        Told::new().arrive("r/1", 1).withdraw("r/1", 1).refused("r/1", 1, Code::Withdrawn).seen("r/1", None);
     assert!(withdrawn.broken().is_empty(), "{:?}", withdrawn.broken());
 }
 

@@ -148,13 +148,12 @@ async fn participants_as_ranges_and_per_region(world: &World<'_>) -> Outcome {
     });
     world.define("map", definition).await?;
     let target = world.target("map", 1);
-    let workers = [
-        (0, "p-007"), (0, "p-008"), (0, "p-009"), (0, "p-010"), (1, "any"), (1, "body"), (2, "only"),
-    ]
-    .map(|(region, id)| world.worker(region, id));
+    let workers = [(0, "p-007"), (0, "p-008"), (0, "p-009"), (0, "p-010"), (1, "any"), (1, "body"), (2, "only")]
+        .map(|(region, id)| world.worker(region, id));
     world.cross(&target, &workers).await?;
     let status = world.status(&target).await?;
-    let expected: BTreeMap<_, _> = status.regions.iter().map(|region| (region.name.as_str(), region.expected)).collect();
+    let expected: BTreeMap<_, _> =
+        status.regions.iter().map(|region| (region.name.as_str(), region.expected)).collect();
     ensure!(expected[regions[0].as_str()] == 4 && expected[regions[1].as_str()] == 2, "{expected:?}");
     Ok(())
 }
@@ -184,7 +183,8 @@ async fn outputs_come_back_to_everybody(world: &World<'_>) -> Outcome {
 async fn batches(world: &World<'_>) -> Outcome {
     world.define("map", json!({"participants": "[0-299]"})).await?;
     let target = world.target("map", 1);
-    let batch = |ids: std::ops::Range<u32>| ids.map(|id| arrival(&id.to_string(), ArrivalOutcome::Ok)).collect::<Vec<_>>();
+    let batch =
+        |ids: std::ops::Range<u32>| ids.map(|id| arrival(&id.to_string(), ArrivalOutcome::Ok)).collect::<Vec<_>>();
     let clients: Vec<_> = world.regions().iter().map(|region| world.agents(region)).collect();
     // A stranger among them is told so, and hurts nobody.
     let mut mixed = batch(0..150);

@@ -1,22 +1,43 @@
 //! What must hold, told once and run on every kind of cluster. A scenario ends
 //! with the judgement of everything its clients saw.
 
-
-
+mod arriving;
+mod away;
+mod bad_input;
+mod breaking;
 mod crossing;
+mod defining;
+mod dying;
+mod tracing_a_crossing;
+mod trouble;
+mod waiting;
 
-
-
-
-
+use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
+
+use muster_client::Error;
+use muster_wire::code::Code;
+use muster_wire::problem::Problem;
+
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::cluster::in_process::InProcess;
+use crate::cluster::processes::{Extras, Processes};
 use crate::cluster::{Cluster, Shape};
+use crate::services::Services;
 use crate::world::World;
 
 /// What a scenario ends with.
 type Outcome = anyhow::Result<()>;
+
+/// The problem with which a call was refused, which must have this code.
+fn refused<T: Debug>(answer: &Result<T, Error>, code: Code) -> anyhow::Result<Problem> {
+    match answer {
+        Err(Error::Refused(problem)) if problem.code == code => Ok((**problem).clone()),
+        other => anyhow::bail!("expected {code}, not {other:?}"),
+    }
+}
 
 fn block_on(run: impl Future<Output = Outcome>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -48,12 +69,80 @@ fn in_process(shape: Shape, scenario: impl AsyncFnOnce(&World<'_>) -> Outcome) {
     });
 }
 
+/// Clusters of processes at once, beside the one that is shared.
+static ALONE: Semaphore = Semaphore::const_new(2);
+
+/// Runs what starts real processes of its own.
+fn on_processes(run: impl AsyncFnOnce() -> Outcome) {
+    block_on(async {
+        let _permit = ALONE.acquire().await?;
+        run().await
+    });
+}
+
+/// Runs a scenario on real processes of its own, which it may hurt.
+fn processes(shape: Shape, scenario: impl AsyncFnOnce(&World<'_>) -> Outcome) {
+    on_processes(async || {
+        let cluster = Processes::start(shape, Services::given()?, Extras::default()).await?;
+        play(&*cluster, scenario).await
+    });
+}
+
+/// Runs a scenario on real processes that others use at the same time. They
+/// end with this program.
+fn shared_processes(scenario: impl AsyncFnOnce(&World<'_>) -> Outcome) {
+    static SHARED: Mutex<Option<Arc<Processes>>> = Mutex::const_new(None);
+    block_on(async {
+        let cluster = {
+            let mut shared = SHARED.lock().await;
+            match &*shared {
+                Some(cluster) => Arc::clone(cluster),
+                None => {
+                    let started = Processes::start(Shape::default(), Services::given()?, Extras::default()).await?;
+                    Arc::clone(shared.insert(started))
+                }
+            }
+        };
+        play(&*cluster, scenario).await
+    });
+}
+
 /// One test for each scenario and each kind of cluster.
 macro_rules! on_every_cluster {
-    ($($(#[$attribute:meta])* $name:ident),* $(,)?) => {
+    ($($name:ident),* $(,)?) => {
         mod in_process {
-            $($(#[$attribute])* #[test] fn $name() { crate::scenarios::in_process(crate::cluster::Shape::default(), super::$name); })*
+            $(#[test] fn $name() { crate::scenarios::in_process(crate::cluster::Shape::default(), super::$name); })*
+        }
+        mod processes {
+            $(#[test] fn $name() { crate::scenarios::shared_processes(super::$name); })*
         }
     };
 }
 use on_every_cluster;
+
+/// The same for scenarios that hurt the cluster, which must be theirs alone.
+macro_rules! own_cluster {
+    ($($name:ident $(: $shape:expr)?),* $(,)?) => {
+        mod in_process_alone {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[test] fn $name() { crate::scenarios::in_process(crate::scenarios::shape!($($shape)?), super::$name); })*
+        }
+        mod processes_alone {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[test] fn $name() { crate::scenarios::processes(crate::scenarios::shape!($($shape)?), super::$name); })*
+        }
+    };
+}
+use own_cluster;
+
+macro_rules! shape {
+    () => {
+        crate::cluster::Shape::default()
+    };
+    ($shape:expr) => {
+        $shape
+    };
+}
+use shape;

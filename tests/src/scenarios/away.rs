@@ -1,0 +1,192 @@
+//! Real services that go away for a while, and what is asked of them: on a set
+//! that is this test's own, since it is hurt and counted.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::future::{join_all, try_join_all};
+use muster_client::Client;
+use muster_protocol::generation::State;
+use serde_json::json;
+
+use super::{Outcome, on_processes};
+use crate::cluster::processes::{Extras, Processes};
+use crate::cluster::{Cluster, Part, Shape};
+use crate::raw::Request;
+use crate::services::OwnServices;
+use crate::until::until;
+use crate::world::World;
+
+/// Arrivals together at one region, and the write transactions they may cost.
+const ARRIVALS: u64 = 1_000;
+const WRITES_MAX: u64 = ARRIVALS / 20;
+
+/// Starting a set takes longer than any of these, so they share one.
+#[test]
+fn services_are_asked_for_little_and_may_go_away() {
+    on_processes(async || {
+        let own = OwnServices::start().await?;
+        let cluster = Processes::start(Shape::default(), own.services.clone(), Extras::default()).await?;
+        let all = async {
+            a_crossing_reads_nothing(&cluster, &own).await.context("a crossing reads nothing but read indices")?;
+            a_thousand_arrivals_cost_few_writes(&cluster, &own).await.context("a thousand arrivals")?;
+            for (service, part, check) in [
+                ("etcd-us-east", Part::Agent(cluster.shape().regions[0].clone(), 0), "log"),
+                ("postgres", Part::Coordinator(0), "store"),
+                ("kafka", Part::Coordinator(0), "bus"),
+            ] {
+                away(&cluster, &own, service, &part, check).await.with_context(|| format!("{service} goes away"))?;
+            }
+            anyhow::Ok(())
+        };
+        all.await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
+    });
+}
+
+async fn a_crossing_reads_nothing(cluster: &Processes, own: &OwnServices) -> Outcome {
+    let world = World::new(cluster);
+    world.define("step", json!({"generations": "cyclic", "participants": ["1", "2"]})).await?;
+    let workers = world.workers(&["1", "2"]);
+    // The first one warms up; what is counted is what every one costs.
+    world.cross(&world.target("step", 1), &workers).await?;
+    world.until_state(&world.target("step", 1), State::Released).await?;
+    let before = reads(&world, own).await?;
+    for n in 2..=11 {
+        world.cross(&world.target("step", n), &workers).await?;
+    }
+    world.until_state(&world.target("step", 11), State::Released).await?;
+    let after = reads(&world, own).await?;
+    for (region, (before, after)) in world.regions().iter().zip(before.iter().zip(&after)) {
+        let (ranges, indices) = (after.ranges - before.ranges, after.indices - before.indices);
+        ensure!(ranges <= indices, "{region}: 10 crossings made {ranges} range requests, {indices} for a read index");
+    }
+    world.judge().await
+}
+
+#[derive(Debug)]
+struct Reads {
+    /// Range requests as the region's etcd counted them.
+    ranges: u64,
+    /// Read indices as the region's agent counted them.
+    indices: u64,
+}
+
+async fn reads(world: &World<'_>, own: &OwnServices) -> anyhow::Result<Vec<Reads>> {
+    let mut reads = Vec::new();
+    for (number, etcd) in own.services.etcd.iter().enumerate() {
+        let ranges = metric(&format!("{etcd}/metrics"), "grpc_server_handled_total", "grpc_method=\"Range\"").await?;
+        let agent = format!("{}/metrics", world.agent_url(number));
+        let indices = metric(&agent, "muster_log_range_requests_total", "kind=\"read_index\"").await?;
+        reads.push(Reads { ranges, indices });
+    }
+    Ok(reads)
+}
+
+/// The sum of a metric over all of its series with this label.
+async fn metric(url: &str, name: &str, label: &str) -> anyhow::Result<u64> {
+    let text = Request::new("GET", url).send().await?.body;
+    let mut sum = 0.0;
+    for line in text.lines().filter(|line| line.starts_with(name) && line.contains(label)) {
+        let value = line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        sum += value.with_context(|| format!("{url}: {line}"))?;
+    }
+    Ok(sum as u64)
+}
+
+async fn a_thousand_arrivals_cost_few_writes(cluster: &Processes, own: &OwnServices) -> Outcome {
+    let world = World::new(cluster);
+    let region = world.region(0).clone();
+    let more = json!({"regions": [region.clone()], "participants": "[1-1000]"});
+    world.define("map", more).await?;
+    let target = world.target("map", 1);
+    let client = world.agents(&region);
+    // The region has heard of it before anybody comes.
+    until("it is open", || async { client.participants(&target, None, None).await.map(drop) }).await?;
+    let etcd = format!("{}/metrics", own.services.etcd[0]);
+    let writes = async || metric(&etcd, "etcd_server_proposals_applied_total", "").await;
+    let before = writes().await?;
+    let ids: Vec<_> = (1..=ARRIVALS).map(|id| id.to_string().parse()).collect::<Result<_, _>>()?;
+    let arrivals = ids.iter().map(|id| {
+        let arrival = muster_wire::request::Arrival::default();
+        let (client, target) = (&client, &target);
+        async move { client.arrive(target, id, &arrival).await }
+    });
+    for arrived in join_all(arrivals).await {
+        arrived?;
+    }
+    let cost = writes().await? - before;
+    eprintln!("{ARRIVALS} arrivals together cost {cost} write transactions");
+    ensure!(cost <= WRITES_MAX, "{ARRIVALS} arrivals cost {cost} write transactions, more than {WRITES_MAX}");
+    world.until_state(&target, State::Released).await?;
+    Ok(())
+}
+
+/// A service is away while everybody waits, and while what needs it starts.
+async fn away(cluster: &Processes, own: &OwnServices, service: &str, part: &Part, check: &str) -> Outcome {
+    let world = World::new(cluster);
+    world.define("map", json!({"participants": ["1", "2"]})).await?;
+    let target = world.target("map", 1);
+    let workers = world.workers(&["1", "2"]);
+    world.require(&target, &workers);
+    let (first, last) = workers.split_at(3);
+    try_join_all(first.iter().map(|worker| worker.arrive(&target))).await?;
+    world.until_status(&target, "half of them arrived", |status| status.arrived == 3).await?;
+
+    own.stop(service).await?;
+    let crossing = async {
+        let waits = try_join_all(first.iter().map(|worker| worker.wait(&target)));
+        let crosses = try_join_all(last.iter().map(|worker| worker.cross(&target)));
+        futures::try_join!(waits, crosses).map_err(anyhow::Error::from)
+    };
+    let trouble = async {
+        told_by_readyz(cluster, part, check).await?;
+        told_at_the_start(cluster, own, service, part).await?;
+        // Long enough that every timeout on the way has run out once.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        own.start_again(service).await
+    };
+    let (crossed, troubled) = futures::join!(crossing, trouble);
+    troubled?;
+    crossed?;
+    cluster.ready().await?;
+    world.judge().await
+}
+
+async fn told_by_readyz(cluster: &Processes, part: &Part, check: &str) -> Outcome {
+    let client = Client::new([cluster.url(part)])?;
+    until(&format!("/readyz of {part} says that {check} is missing"), || async {
+        match client.ready(true).await {
+            Ok(ready) if !ready.ready && ready.checks.iter().any(|one| !one.ok && one.name == check) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    let bare = Request::new("GET", format!("{}/readyz?need=global", cluster.url(part))).send().await?;
+    ensure!(bare.status == 503, "{bare:?}");
+    Ok(())
+}
+
+/// It starts without the service, says which one and where, and keeps trying.
+async fn told_at_the_start(cluster: &Processes, own: &OwnServices, service: &str, part: &Part) -> Outcome {
+    let address = match service {
+        "kafka" => own.services.kafka.clone(),
+        "postgres" => host_and_port(&own.services.postgres)?,
+        _ => host_and_port(&own.services.etcd[0])?,
+    };
+    cluster.kill(part).await?;
+    let said_before = cluster.log(part).len();
+    Cluster::start(cluster, part).await?;
+    until(&format!("{part} says that {service} is missing"), || async {
+        let log = cluster.log(part);
+        let said = log.get(said_before..).unwrap_or_default();
+        if said.contains(&address) { Ok(()) } else { Err(format!("it says nothing of {address}: {said}")) }
+    })
+    .await?;
+    ensure!(!cluster.is_dead(part), "it gave up");
+    Ok(())
+}
+
+fn host_and_port(url: &str) -> anyhow::Result<String> {
+    let url = reqwest::Url::parse(url)?;
+    Ok(format!("{}:{}", url.host_str().context("no host")?, url.port().context("no port")?))
+}

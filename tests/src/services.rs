@@ -1,0 +1,131 @@
+//! The real services a test runs on: those that were given, or a set of its
+//! own that it may hurt.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// Where etcd, Kafka and Postgres are.
+#[derive(Clone, Debug)]
+pub struct Services {
+    /// One URL for each region, in their order.
+    pub etcd: Vec<String>,
+    /// The brokers to begin with.
+    pub kafka: String,
+    /// A database in which others may be made.
+    pub postgres: String,
+}
+
+impl Services {
+    /// The services that were given to this run.
+    ///
+    /// # Errors
+    /// One was not: a test that needs it fails.
+    pub fn given() -> anyhow::Result<Self> {
+        Self::read(|name| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+            value.with_context(|| {
+                format!(
+                    "{name} is not set, and this test needs the real services: run tests/run, or start some with \
+                     `deploy/services/services start --dir DIR` and export what DIR/env says"
+                )
+            })
+        })
+    }
+
+    fn read(value: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<Self> {
+        let etcd = value("MUSTER_TEST_ETCD")?.split(',').map(ToOwned::to_owned).collect();
+        Ok(Self { etcd, kafka: value("MUSTER_TEST_KAFKA")?, postgres: value("MUSTER_TEST_POSTGRES")? })
+    }
+}
+
+/// A set of services of a test's own, which it may stop and start.
+#[derive(Debug)]
+pub struct OwnServices {
+    /// Where they are.
+    pub services: Services,
+    folder: PathBuf,
+}
+
+impl OwnServices {
+    /// Starts a set.
+    ///
+    /// # Errors
+    /// They can't be provisioned or do not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("muster-services-{:016x}", rand::random::<u64>()));
+        let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new() };
+        // From here on whatever was started is ended.
+        let mut own = Self { services: nowhere, folder };
+        run(&own.folder, &["start"]).await?;
+        let path = own.folder.join("env");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        own.services = Services::read(|name| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            line.map(ToOwned::to_owned).with_context(|| format!("{} has no {name}", path.display()))
+        })?;
+        Ok(own)
+    }
+
+    /// Stops one: `etcd-REGION`, `kafka` or `postgres`.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn stop(&self, name: &str) -> anyhow::Result<()> {
+        run(&self.folder, &["one", "stop", name]).await
+    }
+
+    /// Starts one again, on its port and its data.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_again(&self, name: &str) -> anyhow::Result<()> {
+        run(&self.folder, &["one", "start", name]).await
+    }
+}
+
+impl Drop for OwnServices {
+    fn drop(&mut self) {
+        let mut command = std::process::Command::new(script());
+        command.args(["stop", "--wipe", "--dir"]).arg(&self.folder).stdout(std::process::Stdio::null());
+        if !command.status().is_ok_and(|status| status.success()) {
+            eprintln!("services in {} may still run", self.folder.display());
+        }
+    }
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/services/services")
+}
+
+async fn run(folder: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = tokio::process::Command::new(script());
+    command.args(arguments).arg("--dir").arg(folder);
+    // Those that were given are not ours to hurt.
+    for kind in ["ETCD", "KAFKA", "POSTGRES"] {
+        command.env_remove(format!("MUSTER_TEST_{kind}"));
+    }
+    let output = command.output().await.context("run deploy/services/services")?;
+    match output.status.success() {
+        true => Ok(()),
+        false => bail!("services {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// The `muster` to test: `MUSTER_BIN`, else the one beside this program.
+///
+/// # Errors
+/// There is none.
+pub fn muster_binary() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os("MUSTER_BIN") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().context("find this program")?;
+    let beside = own.ancestors().skip(2).map(|folder| folder.join("muster")).find(|path| path.is_file());
+    beside.with_context(|| {
+        format!(
+            "there is no muster near {}: build it with `cargo build -p muster --features muster/failpoints`",
+            own.display()
+        )
+    })
+}
