@@ -25,7 +25,8 @@ pub struct Options {
     /// Where the truth of the world is kept.
     pub store: StoreOptions,
     /// The bus to the regions.
-    pub kafka: KafkaOptions,
+    #[cfg(feature = "kafka")]
+    pub kafka: muster_bus::kafka::KafkaOptions,
     /// Logs and traces.
     pub telemetry: TelemetryOptions,
     /// HTTP connections at once; callers over it are told `busy`.
@@ -44,7 +45,8 @@ impl Default for Options {
             advertise: String::new(),
             regions: Vec::new(),
             store: StoreOptions::default(),
-            kafka: KafkaOptions::default(),
+            #[cfg(feature = "kafka")]
+            kafka: muster_bus::kafka::KafkaOptions::default(),
             telemetry: TelemetryOptions::default(),
             connections_max: 20_000,
             waits_max: 100_000,
@@ -62,20 +64,6 @@ pub struct StoreOptions {
     pub postgres: Option<PostgresUrl>,
     /// The file of the embedded store.
     pub path: Option<PathBuf>,
-}
-
-/// The bus to the regions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct KafkaOptions {
-    /// Brokers to begin with, such as `127.0.0.1:9092`, with commas between.
-    pub bootstrap: String,
-}
-
-impl Default for KafkaOptions {
-    fn default() -> Self {
-        Self { bootstrap: "127.0.0.1:9092".to_owned() }
-    }
 }
 
 /// Logs and traces.
