@@ -32,14 +32,16 @@ const HOLD: Duration = Duration::from_secs(5);
 const OPEN_NAMED: usize = 16;
 
 /// What the caller is about to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// Arrive: the first arrival of a key opens it.
     Arrive,
     /// Take back: opens nothing.
     Withdraw,
-    /// Wait or look: opens nothing, and `latest` is allowed.
+    /// Wait: opens nothing, holds for what may open, and `latest` is allowed.
     Wait,
+    /// Look at what there is; `latest` is allowed.
+    Look,
 }
 
 /// Where a generation is.
@@ -69,8 +71,8 @@ enum Word {
 #[derive(Debug, Default)]
 pub(crate) struct Questions(Mutex<HashMap<Question, Arc<OnceCell<Word>>>>);
 
-/// Which barrier, which generation, and whether to open it.
-type Question = (BarrierName, String, bool);
+/// Which barrier, which generation, and what for.
+type Question = (BarrierName, String, Purpose);
 
 impl Api {
     /// The generation that `reference` names, held until it is known here.
@@ -81,7 +83,7 @@ impl Api {
         purpose: Purpose,
         patience: Option<Duration>,
     ) -> Answer<Place> {
-        if *reference == Reference::Latest && purpose != Purpose::Wait {
+        if *reference == Reference::Latest && !matches!(purpose, Purpose::Wait | Purpose::Look) {
             return Err(self.generation_required(barrier));
         }
         if let Some(found) = self.find(barrier, reference) {
@@ -113,7 +115,7 @@ impl Api {
     }
 
     async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
-        let key = (barrier.clone(), reference.to_string(), purpose == Purpose::Arrive);
+        let key = (barrier.clone(), reference.to_string(), purpose);
         let cell = {
             let mut questions = self.questions.0.lock().unwrap_or_else(PoisonError::into_inner);
             questions.entry(key.clone()).or_default().clone()
@@ -139,7 +141,12 @@ impl Api {
         let first_round = reference.round().is_none_or(|round| round == 0);
         match reference.key().filter(|_| keyed && first_round && purpose == Purpose::Arrive) {
             Some(key) => self.open(barrier, key).await,
-            None => self.ask_status(barrier, reference).await,
+            None => match self.ask_status(barrier, reference).await {
+                Word::No(problem) if purpose == Purpose::Wait && may_open(&defined, reference, &problem) => {
+                    Word::Coming
+                }
+                word => word,
+            },
         }
     }
 
@@ -211,6 +218,18 @@ fn takes_part(defined: &answer::Barrier, region: &str) -> bool {
     defined.effective["regions"].as_object().is_some_and(|regions| regions.contains_key(region))
 }
 
+/// Whether a generation that is not open may open one day by itself or by an
+/// arrival, so that a wait for it is only early.
+fn may_open(defined: &answer::Barrier, reference: &Reference, problem: &Problem) -> bool {
+    let unknown = matches!(problem.code, Code::NoSuchGeneration | Code::WrongGeneration);
+    unknown
+        && match defined.effective["generations"].as_str() {
+            Some("keyed") => reference.round().is_none_or(|round| round == 0),
+            Some("cyclic") => reference.number().is_some_and(|n| n > 0),
+            _ => false,
+        }
+}
+
 fn no_word(no: NoWord) -> Word {
     match no {
         NoWord::Refused(problem) => Word::No(problem),
@@ -223,7 +242,7 @@ fn no_word(no: NoWord) -> Word {
 
 fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, word: &Word) -> Failure {
     let (code, why) = match (purpose, word) {
-        (Purpose::Wait, _) => (Code::NotOpenYet, "is not open in this region yet"),
+        (Purpose::Wait | Purpose::Look, _) => (Code::NotOpenYet, "is not open in this region yet"),
         (Purpose::Arrive, Word::Away) => (Code::CannotOpen, "is not open here, and no coordinator answers to open it"),
         (Purpose::Arrive | Purpose::Withdraw, _) => (Code::Behind, "exists, but this region has not heard of it yet"),
     };
