@@ -25,8 +25,6 @@ const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 const AGENTS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the region's time is counted while only retention waits for it.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// Entries after which a snapshot takes their place.
-const SNAPSHOT_EVERY: u64 = 4_096;
 
 /// Whether this agent leads, for everybody in it.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +49,7 @@ pub(crate) struct Leadership {
     leading: Leading,
     reign: Option<Reign>,
     snapshot_index: u64,
+    snapshot_every: u64,
 }
 
 /// What a leader remembers.
@@ -63,10 +62,11 @@ struct Reign {
 }
 
 impl Leadership {
-    /// Stands for election with this replica.
+    /// Stands for election with this replica. Once in `snapshot_every` entries
+    /// it puts a snapshot in place of them.
     #[must_use]
-    pub(crate) fn new(handle: Handle, log: Arc<dyn RegionLog>, leading: Leading) -> Self {
-        Self { handle, log, leading, reign: None, snapshot_index: 0 }
+    pub(crate) fn new(handle: Handle, log: Arc<dyn RegionLog>, leading: Leading, snapshot_every: u64) -> Self {
+        Self { handle, log, leading, reign: None, snapshot_index: 0, snapshot_every: snapshot_every.max(1) }
     }
 
     /// Leads, or waits to, until the shutdown.
@@ -180,7 +180,7 @@ impl Leadership {
 
     async fn snapshot(&mut self, epoch: Epoch) {
         let index = self.handle.read(muster_protocol::region::Region::index);
-        if index < self.snapshot_index + SNAPSHOT_EVERY {
+        if index < self.snapshot_index + self.snapshot_every {
             return;
         }
         let (snapshot, seqs) = self.handle.replica(muster_protocol::replica::Replica::snapshot);

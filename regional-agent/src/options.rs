@@ -28,6 +28,8 @@ pub struct Options {
     /// Seconds that the agent's lease on the region's log lives without being
     /// kept alive.
     pub lease_seconds: u64,
+    /// Entries of the region's log that a snapshot takes the place of, at least.
+    pub snapshot_every_entries: u64,
     /// Seconds that requests may go on after the stop began.
     pub shutdown_seconds: u64,
     /// The region's etcd.
@@ -50,6 +52,7 @@ impl Default for Options {
             advertise: None,
             coordinators: vec!["http://127.0.0.1:7170".to_owned()],
             lease_seconds: 10,
+            snapshot_every_entries: 4_096,
             shutdown_seconds: 10,
             #[cfg(feature = "etcd")]
             etcd: crate::log::etcd::EtcdOptions::default(),

@@ -108,7 +108,7 @@ impl Service {
         let agent = new_instance(&options.name);
         let downlink = Downlink::new(handle.clone(), bus.clone(), leading.clone(), agent, address.clone(), asks);
         let link = downlink.link();
-        let leadership = Leadership::new(handle.clone(), log, leading);
+        let leadership = Leadership::new(handle.clone(), log, leading, options.snapshot_every_entries);
         let background = tokio::spawn({
             let parts = parts.clone();
             async move {
