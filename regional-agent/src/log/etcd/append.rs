@@ -111,3 +111,24 @@ fn failed(error: CallError) -> Appended {
 pub(super) fn revision(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::verdict::EtcdError;
+    use super::*;
+
+    #[test]
+    fn a_refusal_counts_only_if_no_earlier_try_may_still_land() {
+        let failed = |verdict, doubt| {
+            let error = EtcdError::Silent { url: String::new(), after: Duration::ZERO };
+            failed(CallError { what: "append", error, verdict, doubt })
+        };
+        assert!(matches!(failed(Verdict::Full, false), Appended::Full));
+        assert!(matches!(failed(Verdict::Refused, false), Appended::Refused(_)));
+        for verdict in [Verdict::Full, Verdict::Refused, Verdict::Compacted, Verdict::Unknown] {
+            assert!(matches!(failed(verdict, true), Appended::Unknown(_)), "{verdict:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use etcd_client::{
@@ -24,15 +25,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One member.
-pub(super) struct Endpoint {
-    url: String,
+/// The services of one member, over one connection.
+pub(super) struct Clients {
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
     pub(super) watch: WatchClient,
 }
 
-impl Endpoint {
+impl Clients {
     async fn open(url: &str) -> Result<Self, Error> {
         let options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
@@ -44,11 +44,38 @@ impl Endpoint {
         // Connects with the first request, so a member that is down is no error.
         let client = Client::connect([url], Some(options)).await?;
         Ok(Self {
-            url: url.to_owned(),
             kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
             lease: client.lease_client(),
             watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
         })
+    }
+}
+
+/// One member.
+pub(super) struct Endpoint {
+    url: String,
+    clients: RwLock<Arc<Clients>>,
+}
+
+impl Endpoint {
+    async fn open(url: &str) -> Result<Self, Error> {
+        let clients = RwLock::new(Arc::new(Clients::open(url).await?));
+        Ok(Self { url: url.to_owned(), clients })
+    }
+
+    pub(super) fn clients(&self) -> Arc<Clients> {
+        Arc::clone(&self.clients.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a new connection in place of one that was silent: the network may
+    /// have lost it, and pings find that out later than a lease runs out.
+    async fn renew(&self, silent: &Arc<Clients>) {
+        // The URL was good once, so this does not fail.
+        let Ok(fresh) = Clients::open(&self.url).await else { return };
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&clients, silent) {
+            *clients = Arc::new(fresh);
+        }
     }
 
     pub(super) fn url(&self) -> &str {
@@ -115,13 +142,37 @@ impl Endpoints {
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Sends to the current member, within a time limit.
+    pub(super) async fn send<T, F>(
+        &self,
+        purpose: Purpose,
+        limit: Duration,
+        send: impl FnOnce(Arc<Clients>) -> F,
+    ) -> Result<T, (usize, EtcdError)>
+    where
+        F: Future<Output = Result<T, Option<Error>>>,
+    {
+        let (at, endpoint) = self.current();
+        let clients = endpoint.clients();
+        self.counters.count(purpose);
+        match tokio::time::timeout(limit, send(Arc::clone(&clients))).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(Some(error))) => Err((at, endpoint.answered(error))),
+            Ok(Err(None)) => Err((at, endpoint.ended())),
+            Err(_) => {
+                endpoint.renew(&clients).await;
+                Err((at, endpoint.silent(limit)))
+            }
+        }
+    }
+
     /// Sends a request that may be sent twice: to the current member, and while
     /// members fail to each of the others.
     pub(super) async fn call<T, F>(
         &self,
         purpose: Purpose,
         what: &'static str,
-        send: impl Fn(&Endpoint) -> F,
+        send: impl Fn(Arc<Clients>) -> F,
     ) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -129,12 +180,10 @@ impl Endpoints {
         let mut tries_left = self.all.len();
         let mut doubt = false;
         loop {
-            let (at, endpoint) = self.current();
-            self.counters.count(purpose);
-            let error = match tokio::time::timeout(self.timeout, send(endpoint)).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => endpoint.answered(error),
-                Err(_) => endpoint.silent(self.timeout),
+            let sent = self.send(purpose, self.timeout, async |clients| send(clients).await.map_err(Some));
+            let (at, error) = match sent.await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
             };
             let verdict = Verdict::of(&error);
             tries_left -= 1;
@@ -151,8 +200,8 @@ impl Endpoints {
     }
 
     pub(super) async fn txn(&self, purpose: Purpose, what: &'static str, txn: Txn) -> Result<TxnResponse, CallError> {
-        let send = |endpoint: &Endpoint| {
-            let (mut kv, txn) = (endpoint.kv.clone(), txn.clone());
+        let send = |clients: Arc<Clients>| {
+            let (mut kv, txn) = (clients.kv.clone(), txn.clone());
             async move { kv.txn(txn).await }
         };
         self.call(purpose, what, send).await
@@ -165,8 +214,8 @@ impl Endpoints {
         key: &str,
         options: Option<GetOptions>,
     ) -> Result<GetResponse, CallError> {
-        let send = |endpoint: &Endpoint| {
-            let (mut kv, options) = (endpoint.kv.clone(), options.clone());
+        let send = |clients: Arc<Clients>| {
+            let (mut kv, options) = (clients.kv.clone(), options.clone());
             async move { kv.get(key, options).await }
         };
         self.call(purpose, what, send).await

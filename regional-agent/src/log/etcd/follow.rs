@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::append::revision;
+use super::endpoints::{Clients, Endpoint};
 use super::origin::Origin;
 use super::pairing::{Half, Pairing, Put};
 use super::requests::Purpose;
@@ -23,8 +24,6 @@ impl Shared {
     pub(super) async fn watch_from(self: &Arc<Self>, position: Position) -> Result<EtcdFollow, LogError> {
         let origin = *self.origin().await?;
         let limit = self.endpoints.timeout();
-        let (at, endpoint) = self.endpoints.current();
-        self.endpoints.counters().count(Purpose::Watch);
         let from = revision(position.0);
         // One revision early: a server does not answer for the progress of a
         // watch that begins behind its newest revision, so that one opened on
@@ -34,12 +33,14 @@ impl Shared {
             .with_start_revision((from - 1).max(1))
             .with_fragment()
             .with_filters([WatchFilterType::NoDelete]);
-        let mut client = endpoint.watch.clone();
-        let opened = timeout(limit, client.watch(self.keys.log(), Some(options))).await;
-        let stream = match opened {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(source)) => return Err(self.watch_failed(at, endpoint.answered(source))),
-            Err(_) => return Err(self.watch_failed(at, endpoint.silent(limit))),
+        let open = async |clients: Arc<Clients>| {
+            let stream = clients.watch.clone().watch(self.keys.log(), Some(options)).await;
+            stream.map_err(Some)
+        };
+        let at = self.endpoints.current().0;
+        let stream = match self.endpoints.send(Purpose::Watch, limit, open).await {
+            Ok(stream) => stream,
+            Err((at, error)) => return Err(self.watch_failed(at, error)),
         };
         let deadline = Instant::now() + limit;
         let log = Arc::clone(self);
@@ -114,7 +115,7 @@ impl EtcdFollow {
         Duration::from_millis(self.log.options.watch_answer_ms)
     }
 
-    fn over(&self, why: impl FnOnce(&super::endpoints::Endpoint, Duration) -> EtcdError) -> LogError {
+    fn over(&self, why: impl FnOnce(&Endpoint, Duration) -> EtcdError) -> LogError {
         let error = why(self.log.endpoints.at(self.at), self.answer());
         self.log.watch_failed(self.at, error)
     }

@@ -17,11 +17,11 @@ use muster_protocol::lease::LeaseClock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Shared;
 use super::append::revision;
-use super::endpoints::{Endpoint, Endpoints};
+use super::endpoints::{Clients, Endpoints};
 use super::origin::first_keys;
 use super::requests::Purpose;
 use super::verdict::is_lease_gone;
@@ -100,8 +100,8 @@ impl Shared {
     async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), LogError> {
         let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
         // Granted twice after a lost answer, the first one runs out unused.
-        let send = |endpoint: &Endpoint| {
-            let mut client = endpoint.lease.clone();
+        let send = |clients: Arc<Clients>| {
+            let mut client = clients.lease.clone();
             async move { client.grant(seconds, None).await }
         };
         let granted = self.endpoints.call(Purpose::Lease, "grant a lease", send).await?;
@@ -174,8 +174,8 @@ impl Registered for Kept {
         self.keeper.abort();
         self.lease.lose();
         let id = self.lease.id;
-        let send = |endpoint: &Endpoint| {
-            let mut client = endpoint.lease.clone();
+        let send = |clients: Arc<Clients>| {
+            let mut client = clients.lease.clone();
             async move { client.revoke(id).await }
         };
         if let Err(error) = self.log.endpoints.call(Purpose::Lease, "revoke the lease", send).await
@@ -234,14 +234,11 @@ async fn keep(log: Arc<Shared>, lease: Arc<Lease>, ttl: Duration) {
 /// stream, and a stream that owes one is dropped, so an answer is never taken
 /// for that of a later send.
 async fn beat(endpoints: &Endpoints, id: i64, stream: Option<Stream>, limit: Duration) -> Beat {
-    let (at, endpoint) = endpoints.current();
-    endpoints.counters().count(Purpose::Lease);
-    let error = match timeout(limit, beat_once(endpoint, id, stream)).await {
-        Ok(Ok((_, ttl))) if ttl.is_zero() => return Beat::Gone,
-        Ok(Ok((stream, ttl))) => return Beat::Alive(stream, ttl),
-        Ok(Err(Some(source))) => endpoint.answered(source),
-        Ok(Err(None)) => endpoint.ended(),
-        Err(_) => endpoint.silent(limit),
+    let sent = endpoints.send(Purpose::Lease, limit, |clients| beat_once(clients, id, stream));
+    let (at, error) = match sent.await {
+        Ok((_, ttl)) if ttl.is_zero() => return Beat::Gone,
+        Ok((stream, ttl)) => return Beat::Alive(stream, ttl),
+        Err(failed) => failed,
     };
     if is_lease_gone(&error) {
         return Beat::Gone;
@@ -251,11 +248,15 @@ async fn beat(endpoints: &Endpoints, id: i64, stream: Option<Stream>, limit: Dur
     Beat::Failed
 }
 
-async fn beat_once(endpoint: &Endpoint, id: i64, stream: Option<Stream>) -> Result<(Stream, Duration), Option<Error>> {
+async fn beat_once(
+    clients: Arc<Clients>,
+    id: i64,
+    stream: Option<Stream>,
+) -> Result<(Stream, Duration), Option<Error>> {
     let mut stream = match stream {
         Some(open) => open,
         // Opening sends one and keeps its answer to itself, so ask again.
-        None => Box::new(endpoint.lease.clone().keep_alive(id).await?),
+        None => Box::new(clients.lease.clone().keep_alive(id).await?),
     };
     stream.0.keep_alive().await?;
     let ttl = stream.1.message().await?.ok_or(None)?.ttl();

@@ -59,6 +59,11 @@ impl Manifest {
         Self { version: VERSION, index, revision, epoch: Epoch(1), chunks: 0, bytes: 0, seqs: Vec::new() }
     }
 
+    #[cfg(test)]
+    pub(super) fn by(self, epoch: Epoch) -> Self {
+        Self { epoch, ..self }
+    }
+
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, LogError> {
         let unusable = |why: String| LogError::Damaged { what: format!("the manifest of its snapshot: {why}") };
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| unusable(error.to_string()))?;
@@ -124,7 +129,7 @@ impl Shared {
     }
 
     /// Puts the chunks; `false` if another leads.
-    async fn put_chunks(&self, epoch: Epoch, index: u64, bytes: &[u8]) -> Result<bool, LogError> {
+    pub(super) async fn put_chunks(&self, epoch: Epoch, index: u64, bytes: &[u8]) -> Result<bool, LogError> {
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
             let put = TxnOp::put(self.keys.chunk(index, number), chunk, None);
             let txn = Txn::new().when([self.leads(epoch)]).and_then([put]);
@@ -137,7 +142,7 @@ impl Shared {
 
     /// Puts the manifest over the one put at revision `before`; `false` if
     /// another leads or another was put.
-    async fn put_manifest(&self, manifest: &Manifest, before: i64) -> Result<bool, LogError> {
+    pub(super) async fn put_manifest(&self, manifest: &Manifest, before: i64) -> Result<bool, LogError> {
         let key = self.keys.manifest();
         let value = serde_json::to_vec(manifest)
             .map_err(|source| LogError::Unavailable { what: "write a manifest", source: source.into() })?;

@@ -1,7 +1,7 @@
 //! A TCP link to a server that tests cut, or let hang as a lost network does.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -15,6 +15,8 @@ enum State {
     Hanging,
     /// Connections are ended, and new ones at once.
     Cut,
+    /// Those made before an instant hang, later ones are open.
+    Lost(Instant),
 }
 
 /// The link; gone with its last handle.
@@ -42,6 +44,11 @@ impl Link {
         self.state.send_replace(State::Cut);
     }
 
+    /// The network forgets the connections there are, and carries new ones.
+    pub(super) fn lose(&self) {
+        self.state.send_replace(State::Lost(Instant::now()));
+    }
+
     pub(super) fn open(&self) {
         self.state.send_replace(State::Open);
     }
@@ -61,15 +68,21 @@ async fn serve(listener: TcpListener, there: SocketAddr, state: watch::Receiver<
 }
 
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
+    let made = Instant::now();
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let now = *state.borrow_and_update();
         if now == State::Cut {
             return;
         }
+        let carries = match now {
+            State::Open => true,
+            State::Lost(at) => made > at,
+            State::Hanging | State::Cut => false,
+        };
         tokio::select! {
             changed = state.changed() => if changed.is_err() { return },
-            read = from.read(&mut buffer), if now == State::Open => match read {
+            read = from.read(&mut buffer), if carries => match read {
                 Ok(0) | Err(_) => return,
                 Ok(read) => if to.write_all(&buffer[..read]).await.is_err() { return },
             },

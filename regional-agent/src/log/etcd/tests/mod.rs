@@ -142,6 +142,24 @@ async fn a_snapshot_deletes_what_it_covers_and_older_chunks() {
 }
 
 #[tokio::test]
+async fn a_leader_that_was_paused_within_its_snapshot_changes_nothing() {
+    let region = Region::new().await;
+    let (log, other) = (region.etcd().await, region.etcd().await);
+    let mut member = region.member_of(&log).await;
+    member.append_many(6).await;
+    let old = log.campaign(member.writer()).await.unwrap().unwrap();
+    // Paused behind its listing, where no snapshot was in place.
+    log.resign(member.writer(), old).await.unwrap();
+    let successor = region.member_of(&other).await;
+    let new = other.campaign(successor.writer()).await.unwrap().unwrap();
+    other.install_snapshot(new, 5, b"by the new one", &[]).await.unwrap();
+    assert!(!log.shared.put_chunks(old, 5, b"by the old one").await.unwrap());
+    // Nor does the same leader put an older one over a newer, by what it read.
+    assert!(!log.shared.put_manifest(&Manifest::of(3, 1).by(new), 0).await.unwrap());
+    assert_eq!(log.catch_up(0).await.unwrap().snapshot.as_deref(), Some(b"by the new one".as_slice()));
+}
+
+#[tokio::test]
 async fn what_a_leader_did_not_get_to_delete_goes_with_the_next_snapshot() {
     let region = Region::new().await;
     let log = region.etcd().await;

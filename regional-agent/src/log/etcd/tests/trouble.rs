@@ -70,6 +70,29 @@ async fn an_append_without_an_answer_is_unknown_and_lands_once() {
 }
 
 #[tokio::test]
+async fn a_connection_that_the_network_lost_is_replaced() {
+    let region = Region::new().await;
+    let link = Link::to(&region.url()).await;
+    let endpoint = link.url.clone();
+    let log = region
+        .etcd_with(|options| {
+            options.endpoints = vec![endpoint];
+            options.request_timeout_ms = 500;
+        })
+        .await;
+    let registered = register(&log, 6).await;
+    assert!(matches!(log.append(registered.writer(), 1, b"one").await, Appended::Landed { .. }));
+    link.lose();
+    assert!(matches!(log.append(registered.writer(), 2, b"two").await, Appended::Unknown(_)));
+    until("requests get through", async || log.head().await.is_ok()).await;
+    let before = log.requests().lease;
+    until("keep-alives go on", async || log.requests().lease >= before + 4).await;
+    until("the lease is proven", async || !registered.proven_for().is_zero()).await;
+    assert_eq!(log.registrations().await.unwrap().len(), 1, "it never ran out");
+    assert!(!matches!(log.append(registered.writer(), 2, b"two").await, Appended::Unknown(_)));
+}
+
+#[tokio::test]
 async fn a_watch_that_hangs_ends_and_one_that_is_idle_does_not() {
     let region = Region::new().await;
     let link = Link::to(&region.url()).await;
@@ -163,13 +186,14 @@ async fn a_dropped_registration_runs_out() {
 }
 
 #[tokio::test]
-async fn a_deleted_agent_key_is_a_loss_once_an_append_finds_it() {
+async fn a_deleted_agent_key_is_a_loss_once_it_is_found() {
     let region = Region::new().await;
     let log = region.etcd().await;
     let member = region.member_of(&log).await;
     let agents = GetOptions::new().with_prefix();
     let key = region.raw.kv_client().get(region.keys.agents(), Some(agents)).await.unwrap().kvs()[0].key().to_vec();
     region.raw.kv_client().delete(key, None).await.unwrap();
+    assert_eq!(log.campaign(member.writer()).await.unwrap(), None, "nor can it lead, although its lease lives");
     assert!(matches!(log.append(member.writer(), 1, b"one").await, Appended::WriterGone));
     member.registered.lost().await;
     assert_eq!(member.registered.proven_for(), Duration::ZERO);
