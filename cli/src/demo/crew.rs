@@ -249,3 +249,14 @@ fn how(status: ExitStatus) -> String {
         (None, None) => status.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deaths_are_told_as_muster_run_tells_them() {
+        assert_eq!(how(ExitStatus::from_raw(9)), "signal 9");
+        assert_eq!(how(ExitStatus::from_raw(1 << 8)), "exit 1");
+    }
+}

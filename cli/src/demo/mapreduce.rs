@@ -282,7 +282,12 @@ fn aside<T: Send + 'static>(
 }
 
 fn describe(roster: &Roster) -> String {
-    let regions: Vec<&str> = roster.regions().iter().map(|region| region.as_str()).collect();
     let workers = count(roster.workers().len() as u64, "worker");
-    format!("{workers}, {} in each of {}", roster.per_region(), regions.join(", "))
+    match roster.regions() {
+        [one] => format!("{workers} in {one}"),
+        many => {
+            let regions: Vec<&str> = many.iter().map(|region| region.as_str()).collect();
+            format!("{workers}, {} in each of {}", roster.per_region(), regions.join(", "))
+        }
+    }
 }

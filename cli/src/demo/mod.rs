@@ -32,6 +32,8 @@ pub(crate) use self::arguments::{DemoArguments, repeated};
 pub(crate) use self::crew::WORKER;
 pub(crate) use self::services::{REGIONS, ready};
 
+use tracing::level_filters::LevelFilter;
+
 use self::arguments::DemoCommand;
 use crate::connect::Context;
 use crate::failure::Failure;
@@ -42,6 +44,10 @@ use crate::failure::Failure;
 /// The counts differ (1), the input or an option is wrong (1, 2), the barrier
 /// broke (3), a service can't be reached (75), it was interrupted (130, 143).
 pub(crate) async fn demo(arguments: DemoArguments, context: &Context) -> Result<(), Failure> {
+    let mut telemetry = muster_telemetry::Options::new("muster-demo", std::process::id().to_string());
+    // A warning of a service is not for whoever looks at words.
+    telemetry.log_level = LevelFilter::ERROR;
+    let _guard = muster_telemetry::init(&telemetry).map_err(anyhow::Error::new)?;
     let DemoCommand::Mapreduce(arguments) = arguments.command;
     mapreduce::mapreduce(arguments, context).await
 }

@@ -12,6 +12,8 @@ use crate::render;
 
 /// More lines than this could be more than the terminal has.
 const BLOCK_LINES_MAX: usize = 16;
+/// More that are missing are a number.
+const NAMED_MAX: u32 = 3;
 /// Long lines are cut by the terminal, or a block would be higher than counted.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
@@ -117,13 +119,14 @@ fn ended_line(status: &Status) -> String {
     format!("{mark} {}  {arrived}/{expected}  {}", status.barrier, status.message)
 }
 
-/// Who is missing, when it is told where only a few are.
+/// Who is missing, where it is a few.
 fn missing(status: &Status) -> String {
-    let names = status.regions.iter().filter(|region| region.missing_count > 0 && !region.missing.is_empty());
+    let number: u32 = status.regions.iter().map(|region| region.missing_count).sum();
+    let names = status.regions.iter().filter(|region| !region.missing.is_empty());
     let names: Vec<String> = names.map(|region| format!("{}/{}", region.name, region.missing)).collect();
-    match names.len() {
-        0 => String::new(),
-        _ => format!(": {}", names.join(", ")),
+    match names.is_empty() || number > NAMED_MAX {
+        true => String::new(),
+        false => format!(": {}", names.join(", ")),
     }
 }
 
