@@ -134,9 +134,9 @@ pub struct GenerationFilter {
     pub prefix: Option<String>,
     /// Only in these states; empty is every state.
     pub states: Vec<State>,
-    /// Only of barriers with this label.
+    /// Only with this label in the spec they were opened with.
     pub label: Option<(String, String)>,
-    /// Only with this region.
+    /// Only with this region in the spec they were opened with.
     pub region: Option<RegionName>,
 }
 
@@ -149,7 +149,8 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// A cursor that this store did not write is treated as the beginning.
+/// A cursor that this store did not write is treated as the beginning. A page
+/// has at least one row and at most 1,024, whatever the limit asked for.
 pub type Cursor = Option<String>;
 
 /// The coordinator's store.
@@ -179,7 +180,7 @@ pub trait Store: Send + Sync + 'static {
     /// A barrier without its generations; deleted ones too, never undefined.
     async fn barrier(&self, name: &BarrierName) -> Result<Option<Barrier>, StoreError>;
 
-    /// Defined barriers, by name.
+    /// Defined barriers, by namespace and name.
     async fn barriers(&self, prefix: Option<&str>, cursor: Cursor, limit: u32) -> Result<Page<Barrier>, StoreError>;
 
     /// One generation. On a keyed barrier a number is read as a key.
@@ -193,8 +194,8 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<GenerationRow>, StoreError>;
 
-    /// Facts that regions have not answered, oldest first, for one region or
-    /// for all. `page` counts on from the last one seen.
+    /// Facts that regions have not answered, the oldest generation's first, for
+    /// one region or for all.
     async fn unanswered(
         &self,
         region: Option<&RegionName>,
