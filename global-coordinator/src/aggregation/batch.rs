@@ -143,3 +143,42 @@ fn skip_defect(done: Result<(), GaveUp>, what: &'static str) -> Result<(), GaveU
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_bus::embedded::Embedded as EmbeddedBus;
+    use muster_http::Forwarder;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::store::Store;
+    use crate::store::embedded::Embedded as EmbeddedStore;
+
+    fn hello(history: u8) -> Received<Upward> {
+        let agent = AgentId { name: "agent-1".to_owned(), instance: "a".to_owned() };
+        let hello = Hello {
+            region: "us-east".parse().unwrap(),
+            agent,
+            history: History([history; 16]),
+            shard: 0,
+            head: 1,
+            machine_version: 1,
+            address: "http://127.0.0.1:7171".to_owned(),
+        };
+        let place = Place { topic: "muster.region.us-east".to_owned(), partition: 0, offset: 0 };
+        Received { place, headers: Headers::new(), content: Ok(Upward::Hello(hello)) }
+    }
+
+    #[tokio::test]
+    async fn only_the_life_that_counts_is_told_what_it_lacks() {
+        let store = Arc::new(EmbeddedStore::in_memory().await.unwrap());
+        store.declare(&"us-east".parse().unwrap()).await.unwrap();
+        let bus = Arc::new(EmbeddedBus::new(8));
+        let coordinator = Coordinator::new(bus, store, Forwarder::new().unwrap(), 1, CancellationToken::new());
+        let (greetings, mut greeted) = Greetings::new();
+        for (history, told) in [(1, true), (2, false), (1, true)] {
+            assert!(Batch::sort(vec![hello(history)]).handle(&coordinator, &greetings).await.is_ok());
+            assert_eq!(greeted.try_recv().is_ok(), told, "history {history}");
+        }
+    }
+}
