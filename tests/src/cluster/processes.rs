@@ -281,17 +281,18 @@ impl Cluster for Processes {
     async fn start(&self, part: &Part) -> anyhow::Result<()> {
         self.launch(part)?;
         let addr = self.listen(part);
-        until(&format!("{part} listens"), || async {
+        let listens = until(&format!("{part} listens"), || async {
             if self.is_dead(part) {
-                // What armed it to die is not surprised.
-                return match self.lock(&self.failpoints).contains_key(part) {
-                    true => Ok(()),
-                    false => Err(format!("it died: {}", tail(&self.log(part)))),
-                };
+                return Ok(false);
             }
-            tokio::net::TcpStream::connect(&addr).await.map(drop).map_err(|error| error.to_string())
+            tokio::net::TcpStream::connect(&addr).await.map(|_| true)
         })
-        .await
+        .await?;
+        // What is armed to die may do so at once.
+        if !listens && !self.lock(&self.failpoints).contains_key(part) {
+            bail!("{part} died at its start: {}", tail(&self.log(part)));
+        }
+        Ok(())
     }
 
     async fn restart_everything(&self) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, on_every_cluster};
 use crate::raw::Request;
+use crate::until::until;
 use crate::world::World;
 
 on_every_cluster!(bad_arrivals, bad_definitions, bad_requests_at_the_coordinator, foreign_pages_are_refused);
@@ -22,9 +23,7 @@ async fn state(world: &World<'_>) -> anyhow::Result<Value> {
         let history = coordinator.history(&barrier.name).await?;
         for row in &history {
             let target = format!("{}@{}", barrier.name, row.generation).parse().ok().context("a target")?;
-            let mut status = serde_json::to_value(coordinator.status(&target, None).await?)?;
-            forget(&mut status, &["index", "waiting", "asOfSeconds", "link", "next", "message", "reason"]);
-            state.push(status);
+            state.push(json!(coordinator.status(&target, None).await?));
             for region in world.regions() {
                 let listed = world.agents(region).participants(&target, None, None).await;
                 state.push(listed.map_or_else(|error| json!(error.to_string()), |listed| json!(listed)));
@@ -32,7 +31,9 @@ async fn state(world: &World<'_>) -> anyhow::Result<Value> {
         }
         state.push(json!([barrier, history]));
     }
-    Ok(Value::Array(state))
+    let mut state = Value::Array(state);
+    forget(&mut state, &["index", "waiting", "asOfSeconds", "link", "next", "message", "reason"]);
+    Ok(state)
 }
 
 fn forget(value: &mut Value, names: &[&str]) {
@@ -48,7 +49,11 @@ fn forget(value: &mut Value, names: &[&str]) {
 
 /// Sends all of it, and compares the world before and after.
 async fn change_nothing(world: &World<'_>, bad: Vec<(String, Request, Code)>) -> Outcome {
-    let before = state(world).await?;
+    let before = until("every region has heard of everything", || async {
+        let state = state(world).await.map_err(|error| format!("{error:#}"))?;
+        if state.to_string().contains("unopened") { Err(format!("{state:#}")) } else { Ok(state) }
+    })
+    .await?;
     for (what, request, code) in bad {
         let answer = request.send().await.with_context(|| what.clone())?;
         eprintln!("{what}: {} {}", answer.status, answer.body.chars().take(200).collect::<String>());

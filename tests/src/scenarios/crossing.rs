@@ -69,16 +69,21 @@ async fn cyclic_arrivals_ahead_of_slow_leavers(world: &World<'_>) -> Outcome {
     for n in 1..=GENERATIONS {
         world.require(&world.target("step", n), &workers);
     }
+    let coordinator = &world.coordinator();
     let laps = workers.iter().map(async |worker| {
         for n in 1..=GENERATIONS {
             let target = world.target("step", n);
             worker.arrive(&target).await?;
-            // Half of them ask for the end of a generation only when they are
-            // two further on.
-            match worker.id.as_str() {
-                "1" => drop(worker.wait(&target).await?),
-                _ if n > 2 => drop(worker.wait(&world.target("step", n - 2)).await?),
-                _ => drop(worker.wait(&target).await?),
+            if worker.id.as_str() == "1" {
+                worker.wait(&target).await?;
+                continue;
+            }
+            // Half of them learn the end where it is decided, before their own
+            // region has applied it, and go on at once; there they ask for it
+            // when they are two further on.
+            coordinator.wait(&target, Some((std::time::Instant::now() + crate::until::DEADLINE).into())).await?;
+            if n > 2 {
+                worker.wait(&world.target("step", n - 2)).await?;
             }
         }
         worker.wait(&world.target("step", GENERATIONS - 1)).await?;
