@@ -8,11 +8,11 @@ use axum::extract::State;
 use muster_http::poll::{Pending, Wait};
 use muster_http::{Answer, Failure, GenerationPath, Query};
 use muster_protocol::name::BarrierName;
-use muster_protocol::outcome::Verdict;
 use muster_wire::answer::Released;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
+use muster_wire::verdict;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -106,33 +106,11 @@ async fn opened(
 /// The answer to whoever waits, once there is one.
 pub(super) fn verdict(row: &GenerationRow, whole: bool) -> Option<Answer<Released>> {
     let outcome = &row.generation.decided.as_ref()?.outcome;
-    if let Verdict::Broken(_) = &outcome.verdict {
-        return Some(Err(broken(row)));
+    if let Some(broken) = verdict::broken(outcome) {
+        return Some(Err(broken.into()));
     }
     let released = status::released(row)?;
-    if whole && !released.whole {
-        let detail = format!("{} was released, but not whole: somebody failed or was left out", outcome.generation);
-        return Some(Err(Failure::new(Code::NotWhole, detail)));
-    }
-    Some(Ok(released))
-}
-
-fn broken(row: &GenerationRow) -> Failure {
-    let id = &row.generation.id;
-    let cause = row.generation.decided.as_ref().and_then(|decided| status::broken(&decided.outcome));
-    let Some(cause) = cause else { return Failure::new(Code::Broken, format!("{id} is broken")) };
-    let by = cause.actor.as_deref().map(|actor| format!(" by {actor}")).unwrap_or_default();
-    let reason = serde_json::to_value(cause.reason).unwrap_or_default();
-    let word = reason.as_str().unwrap_or_default().to_owned();
-    Problem::new(Code::Broken, format!("{id} is broken{by} ({word}): {}", cause.message))
-        .hint("it will never release; the next generation is another crossing")
-        .with("generation", id.label().to_string())
-        .with("n", id.n)
-        .with("reason", reason)
-        .with("region", cause.region.map(String::from))
-        .with("failed", cause.failed)
-        .with("digest", cause.digest)
-        .into()
+    Some(if whole && !released.whole { Err(verdict::not_whole(outcome).into()) } else { Ok(released) })
 }
 
 /// Time is up; who is missing stands in the answer.

@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 use muster_protocol::generation::State;
 use muster_protocol::identity::{Era, Timestamp};
 use muster_protocol::name::RegionName;
-use muster_protocol::outcome::{Outcome, Verdict};
+use muster_protocol::outcome::Outcome;
 use muster_protocol::report::RegionReport;
 use muster_protocol::spec::Slice;
 use muster_wire::answer::{self, Link, NextEvent, Reason, RegionState, Status};
 use muster_wire::time::rfc3339;
+use muster_wire::verdict;
 
 pub(crate) use self::explain::{explain, gathering_members};
 use crate::store::{GenerationRow, RegionRow};
@@ -174,8 +175,8 @@ pub(crate) fn status(view: &View<'_>) -> Status {
         owner: row.spec.owner.clone(),
         next: next(view),
         regions: parts.iter().map(|part| region(row, part)).collect(),
-        release: view.outcome().and_then(release),
-        broken: view.outcome().and_then(broken),
+        release: view.outcome().and_then(verdict::release_status),
+        broken: view.outcome().and_then(verdict::broken_status),
         skew_seconds: skew_seconds(row),
         links: links(view),
     }
@@ -200,30 +201,6 @@ fn region(row: &GenerationRow, part: &Part<'_>) -> answer::RegionStatus {
         applied: part.applied,
         link: part.link(),
         as_of_seconds: row.report_ages.get(part.name).map(std::time::Duration::as_secs_f64),
-    }
-}
-
-fn release(outcome: &Outcome) -> Option<answer::ReleaseStatus> {
-    match &outcome.verdict {
-        Verdict::Released(release) => {
-            Some(answer::ReleaseStatus { whole: release.whole, digest: outcome.digest().to_string() })
-        }
-        Verdict::Broken(_) => None,
-    }
-}
-
-/// How an outcome broke, if it did.
-pub(crate) fn broken(outcome: &Outcome) -> Option<answer::BrokenStatus> {
-    match &outcome.verdict {
-        Verdict::Released(_) => None,
-        Verdict::Broken(cause) => Some(answer::BrokenStatus {
-            reason: reason::of_break(cause.reason),
-            region: cause.region.clone(),
-            failed: cause.failed.iter().map(|f| format!("{}/{}", f.region, f.participant)).collect(),
-            actor: cause.actor.clone(),
-            message: cause.message.clone(),
-            digest: outcome.digest().to_string(),
-        }),
     }
 }
 
@@ -269,25 +246,9 @@ pub(crate) fn list_row(view: &View<'_>) -> answer::GenerationRow {
 
 /// What whoever passes is handed; `None` unless it is released.
 pub(crate) fn released(row: &GenerationRow) -> Option<answer::Released> {
-    let outcome = &row.generation.decided.as_ref()?.outcome;
-    let Verdict::Released(release) = &outcome.verdict else { return None };
     let state = match row.generation.state() {
         State::Released => State::Released,
         _ => State::Releasing,
     };
-    Some(answer::Released {
-        barrier: outcome.generation.barrier.clone(),
-        generation: outcome.generation.label().to_string(),
-        n: outcome.generation.n,
-        round: outcome.generation.round,
-        state,
-        whole: release.whole,
-        decided_at: rfc3339(outcome.decided_at),
-        outputs: release
-            .outputs
-            .iter()
-            .flat_map(|(region, of)| of.iter().map(move |(id, output)| (format!("{region}/{id}"), output.clone())))
-            .collect(),
-        digest: outcome.digest().to_string(),
-    })
+    verdict::released(&row.generation.decided.as_ref()?.outcome, state)
 }

@@ -7,6 +7,7 @@ use muster_protocol::generation::State;
 use muster_protocol::outcome::{BreakReason, Verdict};
 use muster_wire::answer::{Link, Reason};
 use muster_wire::time::format_duration;
+use muster_wire::verdict;
 
 use super::{Part, View};
 
@@ -39,24 +40,10 @@ fn broken(view: &View<'_>) -> (Reason, String) {
                 BreakReason::Deleted => format!("its barrier was deleted{by}: {}", cause.message),
                 _ => cause.message.clone(),
             };
-            (of_break(cause.reason), message)
+            (verdict::reason(cause.reason), message)
         }
         // The state says broken only with such a verdict.
         _ => (Reason::Aborted, "broken".to_owned()),
-    }
-}
-
-/// The reason of a status for the cause of a break.
-pub(super) fn of_break(reason: BreakReason) -> Reason {
-    match reason {
-        BreakReason::ParticipantFailed => Reason::ParticipantFailed,
-        BreakReason::ParticipantLost => Reason::ParticipantLost,
-        BreakReason::MaxFailuresExceeded => Reason::MaxFailuresExceeded,
-        BreakReason::DeadlineExceeded => Reason::DeadlineExceeded,
-        BreakReason::Deleted => Reason::Deleted,
-        BreakReason::NameTaken => Reason::NameTaken,
-        // A cause of a later version; ended by somebody is the nearest.
-        _ => Reason::Aborted,
     }
 }
 
