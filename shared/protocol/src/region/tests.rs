@@ -1,6 +1,5 @@
 //! The region's rules as tables: commands in, replies and state out.
 
-use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
