@@ -50,7 +50,7 @@ macro_rules! region_log_conformance {
                 a_truncated_entry_may_land_again,
             }
             read::{
-                a_log_is_created_once, catching_up_gives_what_followers_saw, following_misses_nothing,
+                a_log_is_created_once, catching_up_gives_what_followers_saw, following_misses_nothing, a_follower_that_waits_is_woken,
                 a_follower_goes_on_over_a_snapshot, every_process_sees_the_same, large_entries_are_read_whole,
             }
             register::{

@@ -1,5 +1,7 @@
 //! Catching up and following.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use muster_protocol::caps::ENTRY_BYTES_MAX;
 
@@ -77,6 +79,21 @@ pub async fn following_misses_nothing(harness: &dyn Harness) {
     assert_eq!(entries.len(), 240);
     for seen in seen {
         assert_eq!(seen.unwrap(), entries);
+    }
+}
+
+/// A follower that has everything sleeps, and an append wakes it.
+pub async fn a_follower_that_waits_is_woken(harness: &dyn Harness) {
+    let mut member = Member::join(harness).await;
+    let position = member.log.catch_up(0).await.unwrap().position;
+    let mut follow = harness.open().await.follow(position).await.unwrap();
+    for _ in 0..3 {
+        let mut next = follow.next();
+        // Long enough for it to find nothing and wait.
+        let early = tokio::time::timeout(Duration::from_millis(100), next.as_mut()).await;
+        assert!(early.is_err(), "nothing was appended: {early:?}");
+        let entry = member.append(b"wake").await;
+        assert_eq!(next.await.unwrap(), [entry]);
     }
 }
 

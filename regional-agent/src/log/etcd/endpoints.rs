@@ -191,7 +191,7 @@ impl Endpoints {
                 doubt = true;
                 self.failed(at);
                 if tries_left > 0 {
-                    tracing::debug!(what, error = &error as &dyn std::error::Error, "try another member of etcd");
+                    tracing::debug!(what, error = %muster_telemetry::chain(&error), "try another member of etcd");
                     continue;
                 }
             }

@@ -181,8 +181,8 @@ impl Registered for Kept {
         if let Err(error) = self.log.endpoints.call(Purpose::Lease, "revoke the lease", send).await
             && !is_lease_gone(&error.error)
         {
-            let error = &error.error as &dyn std::error::Error;
-            tracing::warn!(error, "revoke the agent's lease; it runs out by itself");
+            let error = muster_telemetry::chain(&error.error);
+            tracing::warn!(%error, "revoke the agent's lease; it runs out by itself");
         }
     }
 }
@@ -243,7 +243,7 @@ async fn beat(endpoints: &Endpoints, id: i64, stream: Option<Stream>, limit: Dur
     if is_lease_gone(&error) {
         return Beat::Gone;
     }
-    tracing::debug!(error = &error as &dyn std::error::Error, "keep the lease alive at another member of etcd");
+    tracing::debug!(error = %muster_telemetry::chain(&error), "keep the lease alive at another member of etcd");
     endpoints.failed(at);
     Beat::Failed
 }

@@ -113,7 +113,7 @@ impl Shared {
         fail::fail_point!("log.snapshot.manifest");
         // From here it is in place; the next one deletes what is left over.
         if let Err(error) = self.delete_covered(&manifest, &kept).await {
-            tracing::warn!(error = &error.error as &dyn std::error::Error, "delete what a snapshot covers, later");
+            tracing::warn!(error = %muster_telemetry::chain(&error.error), "delete what a snapshot covers, later");
         }
         Ok(Installed::Yes)
     }

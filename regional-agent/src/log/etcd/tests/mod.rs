@@ -6,7 +6,9 @@ mod link;
 mod trouble;
 
 use etcd_client::{Client, GetOptions};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use self::link::until;
 use super::requests::Purpose;
 use super::snapshot::Manifest;
 use super::*;
@@ -17,16 +19,34 @@ struct Region {
     options: EtcdOptions,
     raw: Client,
     keys: Keys,
+    _turn: Turn,
+}
+
+/// Compaction is etcd's, not a prefix's, so a test that compacts runs alone.
+static TURNS: RwLock<()> = RwLock::const_new(());
+
+enum Turn {
+    Beside(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
 }
 
 impl Region {
     async fn new() -> Self {
+        Self::with(Turn::Beside(TURNS.read().await)).await
+    }
+
+    /// While no other test of this process uses etcd.
+    async fn alone() -> Self {
+        Self::with(Turn::Alone(TURNS.write().await)).await
+    }
+
+    async fn with(turn: Turn) -> Self {
         let urls = std::env::var("MUSTER_TEST_ETCD").expect("MUSTER_TEST_ETCD names an etcd: run `make test`");
         let url = urls.split(',').next().unwrap().to_owned();
         let prefix = format!("/muster-test/{:016x}", rand::random::<u64>());
         let keys = Keys::new(&prefix, &region(), 0);
         let raw = Client::connect([&url], None).await.unwrap();
-        Self { options: EtcdOptions { endpoints: vec![url], prefix, ..EtcdOptions::default() }, raw, keys }
+        Self { options: EtcdOptions { endpoints: vec![url], prefix, ..EtcdOptions::default() }, raw, keys, _turn: turn }
     }
 
     fn url(&self) -> String {
@@ -154,6 +174,8 @@ async fn a_leader_that_was_paused_within_its_snapshot_changes_nothing() {
     let new = other.campaign(successor.writer()).await.unwrap().unwrap();
     other.install_snapshot(new, 5, b"by the new one", &[]).await.unwrap();
     assert!(!log.shared.put_chunks(old, 5, b"by the old one").await.unwrap());
+    let read = log.shared.list(Purpose::Snapshot, true).await.ok().unwrap().manifest_modified;
+    assert!(!log.shared.put_manifest(&Manifest::of(6, 1).by(old), read).await.unwrap());
     // Nor does the same leader put an older one over a newer, by what it read.
     assert!(!log.shared.put_manifest(&Manifest::of(3, 1).by(new), 0).await.unwrap());
     assert_eq!(log.catch_up(0).await.unwrap().snapshot.as_deref(), Some(b"by the new one".as_slice()));
@@ -179,7 +201,7 @@ async fn what_a_leader_did_not_get_to_delete_goes_with_the_next_snapshot() {
 
 #[tokio::test]
 async fn compaction_ends_a_follower_that_is_behind_and_not_catching_up() {
-    let region = Region::new().await;
+    let region = Region::alone().await;
     let log = region.etcd().await;
     let mut member = region.member_of(&log).await;
     let start = log.catch_up(0).await.unwrap().position;
@@ -196,31 +218,29 @@ async fn compaction_ends_a_follower_that_is_behind_and_not_catching_up() {
     assert_eq!(follow_to(&mut follow, 31).await, [entry]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn catching_up_while_everything_is_compacted_away_succeeds() {
-    let region = Arc::new(Region::new().await);
+#[tokio::test]
+async fn catching_up_starts_over_when_what_it_reads_is_compacted() {
+    let region = Region::alone().await;
     let log = region.etcd().await;
     let mut member = region.member_of(&log).await;
     let entries = member.append_many(400).await;
-    let compacting = tokio::spawn({
-        let region = region.clone();
-        async move {
-            for n in 0..200_u32 {
-                region.raw.kv_client().put(region.keys.meta() + "-noise", n.to_le_bytes(), None).await.unwrap();
-                // Another test may have compacted further already.
-                let answer = region.raw.kv_client().get(region.keys.head(), None).await.unwrap();
-                let _ = region.raw.kv_client().compact(answer.header().unwrap().revision(), None).await;
+    let before = log.requests().catch_up;
+    log.catch_up(0).await.unwrap();
+    let undisturbed = log.requests().catch_up - before;
+    until("a compaction comes between its pages", async || {
+        let before = log.requests().catch_up;
+        let compact = async {
+            while log.requests().catch_up < before + 2 {
+                tokio::task::yield_now().await;
             }
-        }
-    });
-    while !compacting.is_finished() {
-        let caught_up = log.catch_up(0).await;
-        if let Ok(caught_up) = caught_up {
-            assert_eq!(caught_up.entries, entries);
-        }
-    }
-    compacting.await.unwrap();
-    assert_eq!(log.catch_up(0).await.unwrap().entries, entries);
+            region.raw.kv_client().put(region.keys.meta() + "-newer", "", None).await.unwrap();
+            region.compact().await;
+        };
+        let (caught_up, ()) = tokio::join!(log.catch_up(0), compact);
+        assert_eq!(caught_up.unwrap().entries, entries);
+        log.requests().catch_up - before > undisturbed
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -272,7 +292,10 @@ async fn a_head_of_another_birth_refuses_everything() {
     let mut member = region.member_of(&log).await;
     member.append(b"one").await;
     region.lose_head().await;
-    region.raw.kv_client().put(region.keys.head(), "", None).await.unwrap();
+    // As high as the one that was lost, so only its birth tells them apart.
+    for _ in 0..3 {
+        region.raw.kv_client().put(region.keys.head(), "", None).await.unwrap();
+    }
     assert!(matches!(log.append(member.writer(), 2, b"two").await, Appended::HeadGone));
     let error = region.etcd().await.identity().await.unwrap_err();
     assert!(error.to_string().contains("another one is in its place"), "{error}");
