@@ -71,6 +71,14 @@ pub(crate) fn router(coordinator: Arc<Coordinator>) -> Router {
             put(handing_on::arrival).post(handing_on::arrival).get(handing_on::by_query).delete(handing_on::by_query),
         )
         .route(&below("/participants"), get(handing_on::participants))
+        // Without a generation in the path: the only one of a single barrier.
+        .route(&format!("{barrier}/arrivals"), post(handing_on::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
+        .route(
+            &format!("{barrier}/arrivals/{{participant}}"),
+            put(handing_on::arrival).post(handing_on::arrival).delete(handing_on::by_query),
+        )
+        .route(&format!("{barrier}/wait"), get(wait::one))
+        .route(&format!("{barrier}/abort"), post(abort::abort))
         .route("/v1/regions", get(regions::list))
         .route("/v1/regions/{region}", get(regions::one).put(regions::declare))
         .route("/readyz", get(readiness::readyz))

@@ -38,7 +38,7 @@ pub(super) enum Purpose {
     Arrive,
     /// Take back: opens nothing.
     Withdraw,
-    /// Wait: opens nothing, holds for what may open, and `latest` is allowed.
+    /// Wait: opens nothing, and holds for what may open.
     Wait,
     /// Look at what there is; `latest` is allowed.
     Look,
@@ -83,9 +83,13 @@ impl Api {
         purpose: Purpose,
         patience: Option<Duration>,
     ) -> Answer<Place> {
-        if *reference == Reference::Latest && !matches!(purpose, Purpose::Wait | Purpose::Look) {
-            return Err(self.generation_required(barrier));
-        }
+        let only;
+        let reference = if *reference == Reference::Latest && purpose != Purpose::Look {
+            only = self.only(barrier).await?;
+            &only
+        } else {
+            reference
+        };
         if let Some(found) = self.find(barrier, reference) {
             return Ok(Place::Here(found));
         }
@@ -107,6 +111,25 @@ impl Api {
                 () = tokio::time::sleep_until(deadline) => return Err(too_early(barrier, reference, purpose, &word)),
                 () = self.shutdown.cancelled() => return Err(draining()),
             }
+        }
+    }
+
+    /// The generation of a barrier that has but one. What `latest` names on any
+    /// other changes under a caller that acts.
+    async fn only(&self, barrier: &BarrierName) -> Answer<Reference> {
+        let single = match self.coordinator.barrier(barrier).await {
+            Ok(defined) => defined.effective["generations"] == "single",
+            Err(NoWord::Refused(problem)) => return Err(Failure::from(*problem)),
+            // Only the coordinator knows of which kind it is.
+            Err(NoWord::Away(_)) => false,
+        };
+        if !single {
+            return Err(self.generation_required(barrier));
+        }
+        match self.coordinator.status(barrier, "latest").await {
+            Ok(status) => Ok(status.n.to_string().parse::<Reference>()?),
+            Err(NoWord::Refused(problem)) => Err(Failure::from(*problem)),
+            Err(NoWord::Away(why)) => Err(why),
         }
     }
 

@@ -56,7 +56,18 @@ impl Api {
         };
         let generation = "/v1/barriers/{namespace}/{name}/generations/{id}";
         let below = |path: &str| format!("{generation}{path}");
+        // Without a generation in the path: the only one of a single barrier.
+        let barrier = "/v1/barriers/{namespace}/{name}";
+        let single = Router::new()
+            .route(&format!("{barrier}/arrivals"), post(arrive::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
+            .route(
+                &format!("{barrier}/arrivals/{{participant}}"),
+                put(arrive::arrive).post(arrive::arrive).delete(arrive::withdraw),
+            )
+            .route(&format!("{barrier}/wait"), get(wait::one))
+            .route(&format!("{barrier}/abort"), post(forward));
         Router::new()
+            .merge(single)
             .route(&below("/arrivals"), post(arrive::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
             .route(
                 &below("/arrivals/{participant}"),

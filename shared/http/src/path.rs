@@ -17,7 +17,7 @@ use crate::failure::Failure;
 #[derive(Clone, Debug)]
 pub struct BarrierPath(pub BarrierName);
 
-/// `{namespace}/{name}` and `{id}`.
+/// `{namespace}/{name}` and, where the route has it, `{id}`.
 #[derive(Clone, Debug)]
 pub struct GenerationPath {
     /// The barrier.
@@ -63,8 +63,13 @@ impl Segments {
         checked(&format!("{}/{}", self.segment("namespace"), self.segment("name")))
     }
 
+    /// A path that names no generation means the only one there is: services
+    /// refuse it where there are several.
     fn id(&self) -> Result<Reference, Failure> {
-        Ok(self.segment("id").parse::<Reference>()?)
+        match self.0.get("id") {
+            Some(id) => Ok(id.parse::<Reference>()?),
+            None => Ok(Reference::Latest),
+        }
     }
 }
 
