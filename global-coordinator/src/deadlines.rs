@@ -31,7 +31,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "look for deadlines that have passed");
+                tracing::warn!(error = %muster_telemetry::chain(&error), "look for deadlines that have passed");
                 backoff.pause().await;
             }
         }

@@ -109,7 +109,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>, mut greetings: mpsc::Rece
                 backoff = Backoff::short();
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "read which facts are unanswered");
+                tracing::warn!(error = %muster_telemetry::chain(&error), "read which facts are unanswered");
                 backoff.pause().await;
             }
         }

@@ -110,7 +110,7 @@ async fn declare(coordinator: Arc<Coordinator>, regions: Vec<RegionName>) {
     for region in regions {
         let mut backoff = Backoff::short();
         while let Err(error) = coordinator.declare(&region).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, %region, "declare a configured region; trying on");
+            tracing::warn!(error = %muster_telemetry::chain(&error), %region, "declare a configured region; trying on");
             backoff.pause().await;
         }
     }

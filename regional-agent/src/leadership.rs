@@ -190,7 +190,7 @@ impl Leadership {
         match self.log.install_snapshot(epoch, index, &bytes, &seqs).await {
             Ok(Installed::Yes) => debug!(index, bytes = bytes.len(), "a snapshot took the place of the log's prefix"),
             Ok(Installed::No) => debug!(index, "another leader or a newer snapshot is in place"),
-            Err(error) => return warn!(error = &error as &dyn std::error::Error, "install a snapshot"),
+            Err(error) => return warn!(error = %muster_telemetry::chain(&error), "install a snapshot"),
         }
         self.snapshot_index = index;
     }

@@ -35,8 +35,8 @@ pub(crate) async fn identity(
         Ok(identity) => return Ok(identity),
         Err(error) => error,
     };
-    warn!(%region, error = &trouble as &dyn std::error::Error, "open the region's log; trying again until it answers");
-    let why = Arc::new(Mutex::new(sentence(&trouble)));
+    warn!(%region, error = %muster_telemetry::chain(&trouble), "open the region's log; trying again until it answers");
+    let why = Arc::new(Mutex::new(muster_telemetry::chain(&trouble).to_string()));
     let ready = CancellationToken::new();
     let waiting = tokio::spawn(serve(
         second(listener).map_err(StartError::Address)?,
@@ -53,7 +53,9 @@ pub(crate) async fn identity(
         pause = PAUSE_MAX.min(pause * 2);
         match log.identity().await {
             Ok(identity) => break Ok(identity),
-            Err(error) => *why.lock().unwrap_or_else(PoisonError::into_inner) = sentence(&error),
+            Err(error) => {
+                *why.lock().unwrap_or_else(PoisonError::into_inner) = muster_telemetry::chain(&error).to_string()
+            }
         }
     };
     ready.cancel();
@@ -73,12 +75,6 @@ fn second(listener: &TcpListener) -> std::io::Result<TcpListener> {
     let socket = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
     TcpListener::from_std(socket)
-}
-
-/// An error with what caused it, for people.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn router(why: Arc<Mutex<String>>) -> Router {

@@ -137,7 +137,7 @@ async fn greet(
 fn skip_defect(done: Result<(), GaveUp>, what: &'static str) -> Result<(), GaveUp> {
     match done {
         Err(GaveUp::Defect(error)) => {
-            tracing::error!(error = &error as &dyn std::error::Error, what, "the store does not take it");
+            tracing::error!(error = %muster_telemetry::chain(&error), what, "the store does not take it");
             Ok(())
         }
         other => other,

@@ -81,7 +81,7 @@ async fn join(coordinator: &Coordinator) -> Option<(BTreeSet<RegionName>, Box<dy
             }
             Ok(regions) => regions,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "read which regions are declared; trying on");
+                tracing::warn!(error = %muster_telemetry::chain(&error), "read which regions are declared; trying on");
                 backoff.pause().await;
                 continue;
             }
@@ -174,7 +174,7 @@ async fn persist<'a, T>(
             Err(error @ StoreError::Defect(_)) => return Err(GaveUp::Defect(error)),
             Err(error) => error,
         };
-        tracing::warn!(error = &error as &dyn std::error::Error, what, "the store did not take a batch; trying on");
+        tracing::warn!(error = %muster_telemetry::chain(&error), what, "the store did not take a batch; trying on");
         tokio::select! {
             () = backoff.pause() => {}
             () = coordinator.shutdown.cancelled() => return Err(GaveUp::Stopping),

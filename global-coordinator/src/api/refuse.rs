@@ -13,7 +13,7 @@ use crate::store::StoreError;
 /// Why the store did not answer. The cause is logged, not told: it may name
 /// addresses and users.
 pub(super) fn store(error: StoreError) -> Failure {
-    tracing::warn!(error = &error as &dyn std::error::Error, "the store did not answer a call");
+    tracing::warn!(error = %muster_telemetry::chain(&error), "the store did not answer a call");
     let problem = match error {
         StoreError::Unavailable(_) => Problem::new(Code::Unavailable, "the store does not answer; nothing was done")
             .hint("/readyz?verbose says what is missing; call again later"),

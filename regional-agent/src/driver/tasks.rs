@@ -47,13 +47,13 @@ pub(super) fn append(
             log::Appended::HeadGone => Appended::HeadGone,
             log::Appended::Full => Appended::Full,
             log::Appended::Refused(error) => {
-                warn!(%region, error = &error as &dyn std::error::Error, "append to the region's log");
+                warn!(%region, error = %muster_telemetry::chain(&error), "append to the region's log");
                 Appended::Refused
             }
             log::Appended::Unknown(error) => {
                 // Said once: the repeats of one append are one trouble.
                 if attempt == 0 {
-                    warn!(%region, error = &error as &dyn std::error::Error, "append to the region's log; trying again");
+                    warn!(%region, error = %muster_telemetry::chain(&error), "append to the region's log; trying again");
                 }
                 Appended::Unknown
             }
@@ -103,7 +103,7 @@ pub(super) fn register(
 /// One trouble is one line, then one a minute or so.
 fn said_once(attempt: u32, region: &RegionName, error: &log::LogError, what: &'static str) {
     if attempt.is_multiple_of(60) {
-        warn!(%region, error = error as &dyn std::error::Error, "{what}; trying again");
+        warn!(%region, error = %muster_telemetry::chain(error), "{what}; trying again");
     }
 }
 

@@ -19,8 +19,9 @@ pub use trace_context::TraceContext;
 
 use std::io::IsTerminal;
 
-use tracing::Metadata;
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, FilterFn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -63,6 +64,13 @@ impl Options {
     }
 }
 
+/// An error with all that caused it, on one line: in JSON a field that is an
+/// error shows the outermost sentence alone.
+pub fn chain(error: &dyn std::error::Error) -> impl std::fmt::Display {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Why telemetry could not start. Each is a mistake in configuration or code.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,8 +111,23 @@ pub fn init(options: &Options) -> Result<Guard, Error> {
             .with_tracked_inactivity(false)
             .with_filter(FilterFn::new(is_exported))
     });
-    Registry::default().with(lines.with_filter(filter)).with(spans).try_init().map_err(Error::Again)?;
+    Registry::default().with(lines.with_filter(filter)).with(spans).with(AskAnew).try_init().map_err(Error::Again)?;
     Ok(guard)
+}
+
+/// Has every event and span ask the filters anew.
+///
+/// A filter of one layer keeps its answer in the thread, for the event that
+/// follows. A mere question, `log::log_enabled!`, has no event, and its answer
+/// would meet the next event of the thread that is let through by a cache: the
+/// Kafka client asks whenever one is made, and a no to it would swallow what
+/// comes next on that thread, a warning or a span of a trace.
+struct AskAnew;
+
+impl<S: Subscriber> Layer<S> for AskAnew {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
 }
 
 /// Traces hold Muster's own spans, whatever the log filter says. Events stay in
@@ -129,6 +152,58 @@ fn default_directives(level: LevelFilter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Counts what reaches it.
+    #[derive(Clone, Default)]
+    struct Counter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+    impl<S: Subscriber> Layer<S> for Counter {
+        fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Something that is only ever asked about.
+    struct Question;
+
+    static QUESTION: Metadata<'static> = tracing::metadata! {
+        name: "question",
+        target: "librdkafka",
+        level: tracing::Level::INFO,
+        fields: &[],
+        callsite: &Question,
+        kind: tracing::metadata::Kind::EVENT,
+    };
+
+    impl tracing::callsite::Callsite for Question {
+        fn set_interest(&self, _: Interest) {}
+
+        fn metadata(&self) -> &Metadata<'_> {
+            &QUESTION
+        }
+    }
+
+    #[test]
+    fn a_question_without_an_event_swallows_no_other_event() {
+        let counter = Counter::default();
+        let filter = log_filter(None, LevelFilter::INFO).unwrap();
+        let subscriber = Registry::default().with(counter.clone().with_filter(filter)).with(AskAnew);
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                // What `log::log_enabled!` does.
+                tracing::dispatcher::get_default(|dispatch| dispatch.enabled(&QUESTION));
+                tracing::warn!("must be heard");
+            }
+        });
+        assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_chain_tells_every_cause() {
+        let error = log_filter(Some("muster=loudly"), LevelFilter::INFO).unwrap_err();
+        let told = chain(&error).to_string();
+        assert!(told.starts_with("read the log filter in MUSTER_LOG: error parsing level filter"), "{told}");
+    }
 
     #[test]
     fn default_filter_quiets_dependencies() {
