@@ -19,6 +19,11 @@ use crate::BusError;
 /// How long a question to the brokers may take.
 pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
+/// A client that got no answer for so long is replaced by a new one. The
+/// library can lose every broker for good (see `stall`); when it was the
+/// brokers that were away, a new client costs little.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
+
 /// What the clients of one bus know together: the address, and whether it is
 /// answering. Trouble is logged when it begins and when it ends, not at each
 /// of the many attempts in between.
@@ -75,7 +80,7 @@ impl Link {
 }
 
 /// Codes that say that nobody answered, rather than what the answer was.
-fn is_silence(code: RDKafkaErrorCode) -> bool {
+pub(super) fn is_silence(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         code,

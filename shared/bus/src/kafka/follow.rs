@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::client::{self, ANSWER_WAIT, ClosedElsewhere, Context, Link, blocking};
 use super::prepare::{check_partitions, misconfigured};
 use super::produce::Producer;
-use super::stall::{Consumer, Partition, Watch};
+use super::stall::{Consumer, Partition, Reading, Watch};
 use super::{Kafka, judge, read};
 use crate::{BusError, Down, Received};
 
@@ -43,7 +43,7 @@ impl Follower {
             .map_err(|error| misconfigured(&error))?;
         let consumer = ClosedElsewhere::new(Arc::new(consumer));
         assign(&consumer, &ends).map_err(|error| link.unavailable(&format!("assign {topic}"), &error))?;
-        let watch = Watch::follower(&link, &topic, ends);
+        let watch = Watch::new(&link, Some(Reading { topic: topic.clone(), begun_at: Some(ends) }));
         Ok(Self { link, topic, consumer, watch })
     }
 }

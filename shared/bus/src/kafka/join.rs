@@ -13,7 +13,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{self, ClosedElsewhere, Context, Link};
 use super::prepare::misconfigured;
-use super::stall::{Consumer, Partition, Watch};
+use super::stall::{Consumer, Partition, Reading, Watch};
 use super::{Kafka, judge, read};
 use crate::{BusError, Received, Up};
 
@@ -51,10 +51,11 @@ impl Member {
             .map_err(|error| misconfigured(&error))?;
         let consumer = ClosedElsewhere::new(Arc::new(consumer));
         if !topics.is_empty() {
-            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-            consumer.subscribe(&topics).map_err(|error| link.unavailable("join the group", &error))?;
+            let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+            consumer.subscribe(&names).map_err(|error| link.unavailable("join the group", &error))?;
         }
-        let watch = Watch::member(&link);
+        let reading = topics.into_iter().next().map(|topic| Reading { topic, begun_at: None });
+        let watch = Watch::new(&link, reading);
         Ok(Self {
             link,
             consumer,

@@ -1,6 +1,7 @@
 //! Topics: created where they are missing, refused where they are not what
 //! the design needs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_wire::time::format_duration;
@@ -62,10 +63,13 @@ impl Kafka {
 
     /// What the brokers say of a topic; `None` when there is none.
     pub(super) async fn find(&self, topic: &str) -> Result<Option<Found>, BusError> {
-        let (producer, name) = (self.producer(), topic.to_owned());
-        let metadata = blocking(move || producer.fetch_metadata(&name, ANSWER_WAIT)).await?;
-        let metadata =
-            metadata.map_err(|error| self.link().unavailable(&format!("asked for topic {topic}"), &error))?;
+        let producer = self.producer();
+        let (asked, name) = (Arc::clone(&producer), topic.to_owned());
+        let metadata = blocking(move || asked.fetch_metadata(&name, ANSWER_WAIT)).await?;
+        let metadata = metadata.map_err(|error| {
+            self.sender.replace_if_spent(&producer, &error);
+            self.link().unavailable(&format!("asked for topic {topic}"), &error)
+        })?;
         self.link().answered();
         let Some(found) = metadata.topics().first() else { return Ok(None) };
         match found.error().map(RDKafkaErrorCode::from) {

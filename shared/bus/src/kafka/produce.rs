@@ -1,6 +1,6 @@
 //! Sending: one idempotent producer, made anew when it breaks for good.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future;
@@ -12,7 +12,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tokio::time::Instant;
 
 use super::KafkaOptions;
-use super::client::{self, ClosedElsewhere, Context, Link};
+use super::client::{self, ClosedElsewhere, Context, Link, SILENCE_MAX, is_silence};
 use super::prepare::misconfigured;
 use crate::record::Parcel;
 use crate::{BusError, Headers};
@@ -20,30 +20,38 @@ use crate::{BusError, Headers};
 /// How long a record waits for room in the producer's queue.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
 
-/// One producer of the library, until it breaks.
+/// One producer of the library, until it breaks or falls silent.
 pub(super) struct Producer {
     inner: ClosedElsewhere<FutureProducer<Context>>,
+    answered: Mutex<Instant>,
 }
 
 impl Producer {
     fn new(options: &KafkaOptions, link: &Arc<Link>) -> Result<Self, BusError> {
         let producer = client::producer(options).create_with_context(Context::new(link));
-        Ok(Self { inner: ClosedElsewhere::new(producer.map_err(|error| misconfigured(&error))?) })
+        let inner = ClosedElsewhere::new(producer.map_err(|error| misconfigured(&error))?);
+        Ok(Self { inner, answered: Mutex::new(Instant::now()) })
+    }
+
+    fn answered(&self) {
+        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether it should be replaced, given an error it just gave.
+    fn is_spent(&self, error: &KafkaError) -> bool {
+        let answered = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.client().fatal_error().is_some()
+            || error.rdkafka_error_code().is_some_and(is_silence) && answered.elapsed() >= SILENCE_MAX
     }
 
     /// Asks for one topic. Its thread serves it, so it does for questions too.
     pub(super) fn fetch_metadata(&self, topic: &str, wait: Duration) -> KafkaResult<Metadata> {
-        self.inner.client().fetch_metadata(Some(topic), wait)
+        self.inner.client().fetch_metadata(Some(topic), wait).inspect(|_| self.answered())
     }
 
     /// Asks where one partition begins and ends.
     pub(super) fn fetch_watermarks(&self, topic: &str, partition: i32, wait: Duration) -> KafkaResult<(i64, i64)> {
         self.inner.client().fetch_watermarks(topic, partition, wait)
-    }
-
-    /// Why it will never send again, when it won't.
-    fn broken(&self) -> Option<String> {
-        self.inner.client().fatal_error().map(|(_, reason)| reason)
     }
 
     async fn enqueue(&self, topic: &str, parcel: &Parcel) -> KafkaResult<DeliveryFuture> {
@@ -106,6 +114,7 @@ impl Sender {
         }
         match failed {
             None => {
+                producer.answered();
                 self.link.answered();
                 Ok(())
             }
@@ -114,9 +123,7 @@ impl Sender {
     }
 
     fn failure(&self, topic: &str, producer: &Arc<Producer>, error: &KafkaError) -> BusError {
-        if let Some(reason) = producer.broken() {
-            self.replace(producer, &reason);
-        }
+        self.replace_if_spent(producer, error);
         match error {
             KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => BusError::Misconfigured {
                 what: format!("a record is larger than topic {topic} takes; raise max.message.bytes of the topic"),
@@ -132,20 +139,26 @@ impl Sender {
         }
     }
 
-    /// A fatal error is for ever (the broker lost the producer's sequence):
-    /// whoever meets it first puts a new one in its place. What was in flight
-    /// is unknown to its senders, who repeat it.
-    fn replace(&self, broken: &Arc<Producer>, reason: &str) {
+    /// A fatal error is for ever (the brokers lost the producer's sequence), and
+    /// so may be silence: whoever meets it first puts a new producer in its
+    /// place. What was in flight is unknown to its senders, who repeat it.
+    pub(super) fn replace_if_spent(&self, spent: &Arc<Producer>, error: &KafkaError) {
+        if !spent.is_spent(error) {
+            return;
+        }
         let mut place = self.producer.write().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&place, broken) {
+        if !Arc::ptr_eq(&place, spent) {
             return;
         }
         match Producer::new(&self.options, &self.link) {
             Ok(fresh) => {
-                tracing::warn!(reason, "the producer broke and was made anew");
+                match spent.inner.client().fatal_error() {
+                    Some((_, reason)) => tracing::warn!(reason, "the producer broke and was made anew"),
+                    None => tracing::debug!(%error, "the producer got no answer and was made anew"),
+                }
                 *place = Arc::new(fresh);
             }
-            Err(error) => tracing::error!(%error, reason, "the producer broke and can't be made anew yet"),
+            Err(error) => tracing::error!(%error, "the producer is spent and can't be made anew"),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A consumer can fall silent without an error: it lost its place in the
-//! group, missed a wake-up, or its topic was made anew under it. So its place
-//! is compared with the topic's ends from time to time.
+//! group, missed a wake-up, its topic was made anew under it, or its client
+//! forgot every broker, which the library does when one that was cut off
+//! answers that there are none (librdkafka issue 5301). So from time to time
+//! its client is asked, and its place is compared with the topic's ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +14,14 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::client::{ANSWER_WAIT, ClosedElsewhere, Context, Link};
+use super::client::{ANSWER_WAIT, ClosedElsewhere, Context, Link, SILENCE_MAX};
 use crate::BusError;
 
 /// How often the places are compared.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How soon again after a look that got no answer.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// In so many looks one partition may stand still while others move: its
 /// records wait behind theirs when the reader is slow.
@@ -40,35 +45,38 @@ struct Standing {
 /// What one look found.
 struct Look {
     standings: BTreeMap<Partition, Standing>,
-    /// How many partitions the followed topic has; `None` is not of interest.
-    partitions: Option<usize>,
+    /// How many partitions the topic has.
+    partitions: usize,
+}
+
+/// What is watched.
+#[derive(Clone)]
+pub(super) struct Reading {
+    /// The topic, or one of them.
+    pub(super) topic: String,
+    /// Where a follower began; a member begins where its group was.
+    pub(super) begun_at: Option<BTreeMap<Partition, i64>>,
 }
 
 /// Watches one consumer.
 pub(super) struct Watch {
     link: Arc<Link>,
-    /// Where a follower began; a member begins where its group was.
-    begun_at: BTreeMap<Partition, i64>,
-    followed: Option<String>,
+    /// `None` reads nothing, and is never stalled.
+    reading: Option<Reading>,
     next_look: Instant,
     looking: Option<JoinHandle<KafkaResult<Look>>>,
+    silent_since: Option<Instant>,
     last: BTreeMap<Partition, Standing>,
 }
 
 impl Watch {
-    /// Watches a follower of one topic that began at these places.
-    pub(super) fn follower(link: &Arc<Link>, topic: &str, begun_at: BTreeMap<Partition, i64>) -> Self {
-        Self { begun_at, followed: Some(topic.to_owned()), ..Self::member(link) }
-    }
-
-    /// Watches a member of the group.
-    pub(super) fn member(link: &Arc<Link>) -> Self {
+    pub(super) fn new(link: &Arc<Link>, reading: Option<Reading>) -> Self {
         Self {
             link: Arc::clone(link),
-            begun_at: BTreeMap::new(),
-            followed: None,
+            reading,
             next_look: Instant::now() + LOOK_EVERY,
             looking: None,
+            silent_since: None,
             last: BTreeMap::new(),
         }
     }
@@ -76,37 +84,56 @@ impl Watch {
     /// Looks from time to time; ends only with a reason to start anew. It may
     /// be dropped at any time and called again.
     pub(super) async fn stalled(&mut self, consumer: &Consumer) -> BusError {
+        let Some(reading) = self.reading.clone() else {
+            return std::future::pending().await;
+        };
         loop {
             if let Some(looking) = &mut self.looking {
                 let found = looking.await;
                 self.looking = None;
-                // A look that got no answer says nothing: when the brokers are
-                // away there is nothing to read, and the library connects again.
-                if let Ok(Ok(look)) = found
-                    && let Err(error) = self.compare(look)
+                // Only a runtime that ends gives up a look.
+                if let Ok(found) = found
+                    && let Err(error) = self.judge(&reading, found)
                 {
                     return error;
                 }
             }
             tokio::time::sleep_until(self.next_look).await;
             self.next_look = Instant::now() + LOOK_EVERY;
-            let (consumer, begun_at, followed) = (Arc::clone(consumer), self.begun_at.clone(), self.followed.clone());
-            self.looking = Some(tokio::task::spawn_blocking(move || look(&consumer, &begun_at, followed.as_deref())));
+            let (consumer, reading) = (Arc::clone(consumer), reading.clone());
+            self.looking = Some(tokio::task::spawn_blocking(move || look(&consumer, &reading)));
+        }
+    }
+
+    /// A client that gets no answer for long may never get one again, so a new
+    /// one is made, whether it was the client's fault or the brokers'.
+    fn judge(&mut self, reading: &Reading, found: KafkaResult<Look>) -> Result<(), BusError> {
+        match found {
+            Ok(look) => {
+                self.silent_since = None;
+                self.link.answered();
+                self.compare(reading, look)
+            }
+            Err(error) => {
+                self.next_look = Instant::now() + LOOK_AGAIN;
+                let since = *self.silent_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < SILENCE_MAX {
+                    return Ok(());
+                }
+                Err(self.link.unavailable(&format!("read {}", reading.topic), &error))
+            }
         }
     }
 
     /// A stall is a consumer that stood still between two looks with records in
     /// front of it at the first: those had all the time to come.
-    fn compare(&mut self, mut look: Look) -> Result<(), BusError> {
-        self.link.answered();
-        if let Some(partitions) = look.partitions {
-            let topic = self.followed.as_deref().unwrap_or_default();
-            if partitions != self.begun_at.len() {
-                let began = self.begun_at.len();
-                return Err(self
-                    .link
-                    .because(&format!("topic {topic} had {began} partitions, now it has {partitions}")));
-            }
+    fn compare(&mut self, reading: &Reading, mut look: Look) -> Result<(), BusError> {
+        if let Some(began) = reading.begun_at.as_ref().map(BTreeMap::len)
+            && began != look.partitions
+        {
+            let Reading { topic, .. } = reading;
+            let what = format!("topic {topic} had {began} partitions, now it has {}", look.partitions);
+            return Err(self.link.because(&what));
         }
         let moved = look
             .standings
@@ -136,45 +163,31 @@ impl Watch {
     }
 }
 
-fn look(
-    consumer: &StreamConsumer<Context>,
-    begun_at: &BTreeMap<Partition, i64>,
-    followed: Option<&str>,
-) -> KafkaResult<Look> {
-    let partitions = match followed {
-        Some(topic) => {
-            let metadata = consumer.fetch_metadata(Some(topic), ANSWER_WAIT)?;
-            metadata.topics().first().map(|topic| topic.partitions().len())
-        }
-        None => None,
+fn look(consumer: &StreamConsumer<Context>, reading: &Reading) -> KafkaResult<Look> {
+    let metadata = consumer.fetch_metadata(Some(&reading.topic), ANSWER_WAIT)?;
+    let partitions = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+    let begun_at = match &reading.begun_at {
+        Some(begun_at) => begun_at.iter().map(|(partition, offset)| (partition.clone(), Some(*offset))).collect(),
+        None => committed(consumer, &reading.topic)?,
     };
     let mut standings = BTreeMap::new();
-    for (partition, read_to) in places(consumer, begun_at)? {
+    for (partition, read_to) in offsets(&consumer.position()?) {
         let (low, end) = consumer.fetch_watermarks(&partition.0, partition.1, ANSWER_WAIT)?;
         // Nothing was read and nothing was committed: it begins at the lowest.
-        standings.insert(partition, Standing { place: read_to.unwrap_or(low), end, still: 0 });
+        let place = read_to.or(begun_at.get(&partition).copied().flatten()).unwrap_or(low);
+        standings.insert(partition, Standing { place, end, still: 0 });
     }
     Ok(Look { standings, partitions })
 }
 
-/// Where the consumer stands in each partition that it has.
-fn places(
-    consumer: &StreamConsumer<Context>,
-    begun_at: &BTreeMap<Partition, i64>,
-) -> KafkaResult<BTreeMap<Partition, Option<i64>>> {
-    let mut places: BTreeMap<Partition, Option<i64>> = offsets(&consumer.position()?);
-    let unread = places.values().any(Option::is_none);
-    let known = match (unread, begun_at.is_empty()) {
-        (true, true) => offsets(&consumer.committed(ANSWER_WAIT)?),
-        (true, false) => begun_at.iter().map(|(partition, &offset)| (partition.clone(), Some(offset))).collect(),
-        (false, _) => BTreeMap::new(),
-    };
-    for (partition, place) in &mut places {
-        if place.is_none() {
-            *place = known.get(partition).copied().flatten();
-        }
+/// Where the group is. Asked even of a member without partitions: only the
+/// group's own broker answers, and who does not reach it gets none.
+fn committed(consumer: &StreamConsumer<Context>, topic: &str) -> KafkaResult<BTreeMap<Partition, Option<i64>>> {
+    let mut asked = consumer.assignment()?;
+    if asked.count() == 0 {
+        asked.add_partition(topic, 0);
     }
-    Ok(places)
+    Ok(offsets(&consumer.committed_offsets(asked, ANSWER_WAIT)?))
 }
 
 fn offsets(list: &TopicPartitionList) -> BTreeMap<Partition, Option<i64>> {
@@ -189,6 +202,8 @@ fn offsets(list: &TopicPartitionList) -> BTreeMap<Partition, Option<i64>> {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
     use super::*;
 
     fn look(standings: &[(i32, i64, i64)], partitions: usize) -> Look {
@@ -198,22 +213,41 @@ mod tests {
                 (("muster.global".to_owned(), partition), Standing { place, end, still: 0 })
             })
             .collect();
-        Look { standings, partitions: Some(partitions) }
+        Look { standings, partitions }
+    }
+
+    fn reading() -> Reading {
+        let begun_at = (0..2).map(|partition| (("muster.global".to_owned(), partition), 0)).collect();
+        Reading { topic: "muster.global".to_owned(), begun_at: Some(begun_at) }
     }
 
     fn watch() -> Watch {
-        let begun_at = (0..2).map(|partition| (("muster.global".to_owned(), partition), 0)).collect();
-        Watch::follower(&Arc::new(Link::new("127.0.0.1:9")), "muster.global", begun_at)
+        Watch::new(&Arc::new(Link::new("127.0.0.1:9")), Some(reading()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_gets_no_answer_for_long_is_given_up() {
+        let silence = || Err(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
+        let mut watch = watch();
+        watch.judge(&reading(), silence()).unwrap();
+        tokio::time::advance(SILENCE_MAX / 2).await;
+        watch.judge(&reading(), silence()).unwrap();
+        watch.judge(&reading(), Ok(look(&[], 2))).unwrap();
+        tokio::time::advance(SILENCE_MAX).await;
+        watch.judge(&reading(), silence()).unwrap();
+        tokio::time::advance(SILENCE_MAX).await;
+        let error = watch.judge(&reading(), silence()).unwrap_err().to_string();
+        assert!(error.contains("Kafka at 127.0.0.1:9: read muster.global: OperationTimedOut"), "{error}");
     }
 
     #[tokio::test]
     async fn a_consumer_that_stands_still_before_records_is_a_stall() {
         let mut watch = watch();
-        watch.compare(look(&[(0, 5, 5), (1, 3, 9)], 2)).unwrap();
-        watch.compare(look(&[(0, 5, 7), (1, 4, 9)], 2)).unwrap();
-        watch.compare(look(&[(0, 7, 7), (1, 9, 9)], 2)).unwrap();
-        watch.compare(look(&[(0, 7, 8), (1, 9, 9)], 2)).unwrap();
-        let error = watch.compare(look(&[(0, 7, 9), (1, 9, 9)], 2)).unwrap_err().to_string();
+        watch.compare(&reading(), look(&[(0, 5, 5), (1, 3, 9)], 2)).unwrap();
+        watch.compare(&reading(), look(&[(0, 5, 7), (1, 4, 9)], 2)).unwrap();
+        watch.compare(&reading(), look(&[(0, 7, 7), (1, 9, 9)], 2)).unwrap();
+        watch.compare(&reading(), look(&[(0, 7, 8), (1, 9, 9)], 2)).unwrap();
+        let error = watch.compare(&reading(), look(&[(0, 7, 9), (1, 9, 9)], 2)).unwrap_err().to_string();
         assert!(error.contains("partition 0 of muster.global has 2 records that did not come for 10 s"), "{error}");
     }
 
@@ -221,17 +255,17 @@ mod tests {
     async fn one_partition_may_wait_for_others_but_not_for_ever() {
         let mut watch = watch();
         for read in 0..=5 {
-            watch.compare(look(&[(0, 0, 8), (1, read, 99)], 2)).unwrap();
+            watch.compare(&reading(), look(&[(0, 0, 8), (1, read, 99)], 2)).unwrap();
         }
-        let error = watch.compare(look(&[(0, 0, 8), (1, 6, 99)], 2)).unwrap_err().to_string();
+        let error = watch.compare(&reading(), look(&[(0, 0, 8), (1, 6, 99)], 2)).unwrap_err().to_string();
         assert!(error.contains("partition 0 of muster.global has 8 records that did not come for 60 s"), "{error}");
     }
 
     #[tokio::test]
     async fn a_topic_that_is_not_the_one_it_was_is_noticed() {
-        let error = watch().compare(look(&[(0, 5, 2), (1, 0, 0)], 2)).unwrap_err().to_string();
+        let error = watch().compare(&reading(), look(&[(0, 5, 2), (1, 0, 0)], 2)).unwrap_err().to_string();
         assert!(error.contains("partition 0 of muster.global ends at 2"), "{error}");
-        let error = watch().compare(look(&[(0, 5, 5)], 3)).unwrap_err().to_string();
+        let error = watch().compare(&reading(), look(&[(0, 5, 5)], 3)).unwrap_err().to_string();
         assert!(error.contains("had 2 partitions, now it has 3"), "{error}");
     }
 }

@@ -241,6 +241,21 @@ async fn options_the_client_refuses_are_told_without_their_values() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_got_no_answer_for_long_is_made_anew() {
+    let kafka = Kafka::new(KafkaOptions::default()).unwrap();
+    let before = kafka.producer();
+    let silence = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
+    kafka.sender.replace_if_spent(&before, &silence);
+    assert!(Arc::ptr_eq(&before, &kafka.producer()), "replaced after no time");
+    tokio::time::advance(client::SILENCE_MAX).await;
+    let answer = KafkaError::MetadataFetch(RDKafkaErrorCode::TopicAuthorizationFailed);
+    kafka.sender.replace_if_spent(&before, &answer);
+    assert!(Arc::ptr_eq(&before, &kafka.producer()), "replaced though it was answered");
+    kafka.sender.replace_if_spent(&before, &silence);
+    assert!(!Arc::ptr_eq(&before, &kafka.producer()), "the silent producer is still in place");
+}
+
 /// Needs no broker: the library brings one that fails as it is told.
 #[tokio::test]
 async fn a_producer_that_broke_for_good_is_made_anew() {
