@@ -229,7 +229,7 @@ fn refused_arrivals(calls: &[&Call]) -> Vec<Violation> {
             call.start >= refused_at && matches!(call.answer, Answer::Arrived { attempt: its, .. } if its == attempt)
         });
         let undecided = |call: &&Call| !matches!(call.answer, Answer::Refused(_));
-        let never_taken = !calls.iter().filter(of_attempt).any(|call| undecided(call));
+        let never_taken = !calls.iter().filter(of_attempt).any(undecided);
         let seen = calls.iter().find(|look| {
             matches!(look.answer, Answer::Seen { arrived: Some((its, _)) } if its == attempt) && never_taken
         });
