@@ -121,7 +121,7 @@ pub fn muster_binary() -> anyhow::Result<PathBuf> {
         return Ok(path.into());
     }
     let own = std::env::current_exe().context("find this program")?;
-    let beside = own.ancestors().skip(2).map(|folder| folder.join("muster")).find(|path| path.is_file());
+    let beside = own.ancestors().skip(1).map(|folder| folder.join("muster")).find(|path| path.is_file());
     beside.with_context(|| {
         format!(
             "there is no muster near {}: build it with `cargo build -p muster --features muster/failpoints`",

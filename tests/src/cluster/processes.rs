@@ -33,6 +33,8 @@ const LEASE_SECONDS: u64 = 4;
 pub struct Extras {
     /// Where traces go.
     pub otlp_endpoint: Option<String>,
+    /// Leases and snapshots as an operator has them, not as a test in a hurry.
+    pub unhurried: bool,
 }
 
 /// The service as processes.
@@ -212,10 +214,15 @@ impl Processes {
                 let otlp: String = otlp.map(|url| format!("otlp_endpoint = \"{url}\"\n")).collect();
                 let place = self.shape.regions.iter().position(|known| known == region).unwrap_or(0);
                 let etcd = &self.services.etcd[place % self.services.etcd.len()];
+                let hurry = match self.extras.unhurried {
+                    true => String::new(),
+                    false => {
+                        format!("lease_seconds = {LEASE_SECONDS}\nsnapshot_every_entries = {SNAPSHOT_EVERY_ENTRIES}\n")
+                    }
+                };
                 format!(
                     "region = \"{region}\"\nname = \"{region}-{number}\"\nlisten = \"{listen}\"\n\
-                     coordinators = {coordinators}\nlease_seconds = {LEASE_SECONDS}\n\
-                     snapshot_every_entries = {SNAPSHOT_EVERY_ENTRIES}\n{otlp}\
+                     coordinators = {coordinators}\n{hurry}{otlp}\
                      [etcd]\nendpoints = [\"{etcd}\"]\nprefix = \"/{name}\"\n{kafka}"
                 )
             }

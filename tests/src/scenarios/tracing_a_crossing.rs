@@ -21,7 +21,7 @@ use crate::world::World;
 fn a_trace_leads_from_an_arrival_to_the_wake_ups() {
     on_processes(async || {
         let receiver = Receiver::start()?;
-        let extras = Extras { otlp_endpoint: Some(receiver.endpoint.clone()) };
+        let extras = Extras { otlp_endpoint: Some(receiver.endpoint.clone()), ..Extras::default() };
         let cluster = Processes::start(Shape::default(), Services::given()?, extras).await?;
         follow(&cluster, &receiver).await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
     });
