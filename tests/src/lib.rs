@@ -10,6 +10,7 @@
 //! ```
 //!
 //! A test that needs a real service fails without it; nothing skips.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod cluster;
 pub mod database;
