@@ -42,6 +42,9 @@ const INBOX_MAX: usize = 16_384;
 /// log is read anew.
 const OVERDUE: Duration = Duration::from_secs(1);
 
+/// Callers that the span of an append links to.
+const LINKS_MAX: usize = 16;
+
 /// How this process takes part in a region's log.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -288,7 +291,22 @@ impl Driver {
     }
 
     fn append(&self, writer: Writer, seq: u64, bytes: Vec<u8>, attempt: u32) {
-        tasks::append(&self.settings.region, &self.log, &self.events, &self.tracker, (writer, seq), bytes, attempt);
+        let span = self.append_span(seq);
+        let append = tasks::Append { writer, seq, bytes, attempt, span };
+        tasks::append(&self.settings.region, &self.log, &self.events, &self.tracker, append);
+    }
+
+    /// An append serves many callers: it stands in the first one's trace, and
+    /// links to some of the others.
+    fn append_span(&self, seq: u64) -> tracing::Span {
+        let tickets: Vec<Ticket> = self.shared.read(|replica| replica.tickets(seq).collect());
+        let span = tracing::info_span!("append", region = %self.settings.region, seq, commands = tickets.len());
+        let mut traces = tickets.iter().filter_map(|ticket| self.callers.get(ticket)?.trace.as_ref());
+        if let Some(first) = traces.next() {
+            first.set_parent(&span);
+        }
+        traces.take(LINKS_MAX).for_each(|trace| trace.link(&span));
+        span
     }
 
     fn catch_up(&mut self, after: u64) {

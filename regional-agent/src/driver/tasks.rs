@@ -11,7 +11,7 @@ use muster_protocol::replica::{Appended, Input};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{Instrument, Span, debug, warn};
 
 use super::{Event, Settings, new_instance};
 use crate::log::{self, NewRegistration, RegionLog, Registered};
@@ -28,17 +28,26 @@ fn backoff(attempt: u32) -> Duration {
     }
 }
 
+/// One append to carry out.
+pub(super) struct Append {
+    pub(super) writer: Writer,
+    pub(super) seq: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) attempt: u32,
+    /// Part of the traces of those whose commands it carries.
+    pub(super) span: Span,
+}
+
 pub(super) fn append(
     region: &RegionName,
     log: &Arc<dyn RegionLog>,
     events: &UnboundedSender<Event>,
     tracker: &TaskTracker,
-    (writer, seq): (Writer, u64),
-    bytes: Vec<u8>,
-    attempt: u32,
+    append: Append,
 ) {
     let (log, events, region) = (log.clone(), events.clone(), region.clone());
-    tracker.spawn(async move {
+    let Append { writer, seq, bytes, attempt, span } = append;
+    let append = async move {
         tokio::time::sleep(backoff(attempt)).await;
         let result = match log.append(writer, seq, &bytes).await {
             log::Appended::Landed { index } => Appended::Landed { index },
@@ -59,7 +68,8 @@ pub(super) fn append(
             }
         };
         let _ = events.send(Event::Input(Input::Appended { writer, seq, result }));
-    });
+    };
+    tracker.spawn(append.instrument(span));
 }
 
 pub(super) fn read_head(log: &Arc<dyn RegionLog>, events: &UnboundedSender<Event>, tracker: &TaskTracker) {

@@ -91,6 +91,16 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
         ("no such round", put(0, arrivals("keyed", "k~3") + "/1"), Code::NoSuchGeneration),
         ("`latest` of a cycle", put(0, arrivals("step", "latest") + "/1"), Code::GenerationRequired),
         ("`latest` of keys", put(0, arrivals("keyed", "latest") + "/1"), Code::GenerationRequired),
+        (
+            "no generation of a cycle",
+            put(0, format!("/v1/barriers/{namespace}/step/arrivals/1")),
+            Code::GenerationRequired,
+        ),
+        (
+            "no generation of keys",
+            put(0, format!("/v1/barriers/{namespace}/keyed/arrivals/1")),
+            Code::GenerationRequired,
+        ),
         ("one key more than may", put(0, arrivals("keyed", "another") + "/1"), Code::TooManyOpen),
         ("a stranger", put(0, arrivals("once", "1") + "/3"), Code::NotExpected),
         ("one too many", put(0, arrivals("step", "1") + "/2"), Code::Full),

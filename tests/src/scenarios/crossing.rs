@@ -47,6 +47,11 @@ async fn single(world: &World<'_>) -> Outcome {
     let status = world.until_state(&target, State::Released).await?;
     ensure!(status.regions.iter().all(|region| region.applied), "{status:?}");
     ensure!(status.release.is_some_and(|release| release.digest == last_released.digest));
+    // There is but one: nobody has to name it.
+    let only = format!("/v1/barriers/{}/wait", world.barrier("map"));
+    for answer in [world.raw("GET", &only).send().await?, world.raw_agent(1, "GET", &only).send().await?] {
+        ensure!(answer.status == 200 && answer.body.contains(&last_released.digest), "{answer:?}");
+    }
     Ok(())
 }
 

@@ -48,6 +48,7 @@ async fn follow(cluster: &Arc<Processes>, receiver: &Receiver) -> Outcome {
     // (name of the span, which service it is of)
     const PATH: &[(&str, &str)] = &[
         ("arrivals/{participant}", "muster-regional-agent"),
+        ("append", "muster-regional-agent"),
         ("report", "muster-regional-agent"),
         ("decide", "muster-global-coordinator"),
         ("apply", "muster-regional-agent"),

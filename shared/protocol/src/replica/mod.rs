@@ -339,6 +339,11 @@ impl Replica {
         self.is_following() && (landed || !self.reads.at.is_empty())
     }
 
+    /// Whose commands an append that was not applied yet carries.
+    pub fn tickets(&self, seq: u64) -> impl Iterator<Item = Ticket> + '_ {
+        self.batches.get(&seq).into_iter().flat_map(|batch| batch.commands.iter().map(|queued| queued.ticket))
+    }
+
     /// The state as a snapshot, with the last sequence numbers it covers.
     #[must_use]
     pub fn snapshot(&self) -> (Snapshot, Vec<(Writer, u64)>) {
