@@ -89,7 +89,7 @@ launch_kafka() {
 		rm -rf "$dir/kafka.new"
 		sed 's/^log.dirs=.*/log.dirs=kafka.new/' "$dir/kafka.properties" >"$dir/kafka.format"
 		(cd "$dir" && "${java[@]}" -Xshare:auto -XX:TieredStopAtLevel=1 -XX:+UseSerialGC kafka.tools.StorageTool \
-			format -t "$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c 1-22)" -c kafka.format) \
+			format -t "$(head -c 16 /dev/urandom | base64 | tr '+/' 'ab' | cut -c 1-22)" -c kafka.format) \
 			>>"$dir/kafka.log" 2>&1 </dev/null || return 1
 		mv -T "$dir/kafka.new" "$dir/kafka" || return 1
 	fi
