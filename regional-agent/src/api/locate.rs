@@ -9,7 +9,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_http::{Answer, Failure};
@@ -73,6 +73,34 @@ pub(crate) struct Questions(Mutex<HashMap<Question, Arc<OnceCell<Word>>>>);
 
 /// Which barrier, which generation, and what for.
 type Question = (BarrierName, String, Purpose);
+
+/// One caller's share of a question. Answers are not kept: when the first
+/// caller has its answer, or hangs up, the next one asks what is so then.
+struct Asked<'a> {
+    questions: &'a Questions,
+    question: Question,
+    answer: Arc<OnceCell<Word>>,
+}
+
+impl Questions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Question, Arc<OnceCell<Word>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self, question: Question) -> Asked<'_> {
+        let answer = self.lock().entry(question.clone()).or_default().clone();
+        Asked { questions: self, question, answer }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut questions = self.questions.lock();
+        if questions.get(&self.question).is_some_and(|kept| Arc::ptr_eq(kept, &self.answer)) {
+            questions.remove(&self.question);
+        }
+    }
+}
 
 impl Api {
     /// The generation that `reference` names, held until it is known here.
@@ -138,18 +166,8 @@ impl Api {
     }
 
     async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
-        let key = (barrier.clone(), reference.to_string(), purpose);
-        let cell = {
-            let mut questions = self.questions.0.lock().unwrap_or_else(PoisonError::into_inner);
-            questions.entry(key.clone()).or_default().clone()
-        };
-        let word = cell.get_or_init(|| self.ask(barrier, reference, purpose)).await.clone();
-        // Answers are not kept: the next caller asks what is so then.
-        let mut questions = self.questions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if questions.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, &cell)) {
-            questions.remove(&key);
-        }
-        word
+        let asked = self.questions.asked((barrier.clone(), reference.to_string(), purpose));
+        asked.answer.get_or_init(|| self.ask(barrier, reference, purpose)).await.clone()
     }
 
     async fn ask(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
@@ -277,4 +295,21 @@ pub(super) fn draining() -> Failure {
     Problem::new(Code::Draining, "this agent is stopping")
         .hint("send the same call to another agent of the region, or again in a moment")
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_hangs_up_leaves_nothing_behind() {
+        let questions = Questions::default();
+        let question = || ("a/b".parse().unwrap(), "k".to_owned(), Purpose::Arrive);
+        let (first, second) = (questions.asked(question()), questions.asked(question()));
+        assert!(Arc::ptr_eq(&first.answer, &second.answer), "a crowd asks once");
+        drop(first);
+        assert!(!Arc::ptr_eq(&questions.asked(question()).answer, &second.answer), "the next one asks anew");
+        drop(second);
+        assert!(questions.lock().is_empty());
+    }
 }
