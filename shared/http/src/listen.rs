@@ -3,7 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Callers that may wait to be accepted; the system may allow fewer
+/// (`net.core.somaxconn`). Participants of a barrier come all at once, and a
+/// handshake that finds no room is tried again only after a second.
+const BACKLOG: u32 = 4_096;
 
 /// Why nothing listens. Each sentence names the option to change.
 #[derive(Debug, thiserror::Error)]
@@ -54,10 +59,21 @@ pub async fn bind(addr: SocketAddr, allow_remote: bool, option: &str) -> Result<
     if !allow_remote && !addr.ip().to_canonical().is_loopback() {
         return Err(ListenError::Remote { addr, option });
     }
-    TcpListener::bind(addr).await.map_err(|source| match source.kind() {
+    listen(addr).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::Taken { addr, option },
         _ => ListenError::Refused { addr, option, source },
     })
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match addr {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A restart must not wait until the system forgets the connections before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]
@@ -70,6 +86,18 @@ mod tests {
         let refused = bind(addr, false, "listen").await.unwrap_err().to_string();
         assert!(refused.contains("allow_remote = true") && refused.contains("`listen`"), "{refused}");
         assert!(bind(addr, true, "listen").await.is_ok());
+    }
+
+    /// A plain bind has room for about a hundred.
+    #[tokio::test]
+    async fn a_crowd_that_comes_at_once_finds_room() {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let crowd = allowed.trim().parse::<usize>().unwrap().min(400);
+        let listener = bind("127.0.0.1:0".parse().unwrap(), false, "listen").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let connect = futures::future::try_join_all((0..crowd).map(|_| tokio::net::TcpStream::connect(addr)));
+        let connected = tokio::time::timeout(std::time::Duration::from_secs(10), connect).await;
+        assert_eq!(connected.expect("nobody is kept waiting").unwrap().len(), crowd);
     }
 
     #[tokio::test]
