@@ -24,7 +24,7 @@ use crate::samples::{Samples, rounded};
 use crate::stage::{Stage, until_waiting};
 
 pub(crate) const NAME: &str = "global_crossing_vs_hops_p50";
-const GOAL: Goal = Goal::AtMost(3.0);
+const GOAL: Goal = Goal::AtMost { at_most: 3.0 };
 /// Crossings and hops of one turn.
 const TURN: usize = 10;
 /// Silence before whatever is measured.

@@ -18,10 +18,10 @@ use crate::surroundings::{Machine, Revision, Versions};
 
 /// What a figure is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(untagged)]
 pub(crate) enum Target {
     /// It may not be larger.
-    AtMost(f64),
+    AtMost { at_most: f64 },
     /// It is told; that it could be measured at all is the target.
     Reported,
 }
@@ -29,7 +29,7 @@ pub(crate) enum Target {
 impl Target {
     fn met_by(self, value: f64) -> bool {
         match self {
-            Self::AtMost(limit) => value <= limit,
+            Self::AtMost { at_most } => value <= at_most,
             Self::Reported => true,
         }
     }
@@ -112,8 +112,8 @@ impl Results {
         let _ = writeln!(text, "{:<42} {:>10} {:>10} {:>8}", "ratio", "value", "target", "verdict");
         for (name, measured) in &self.measurements {
             let (target, verdict) = match measured.goal {
-                Target::AtMost(limit) if measured.goal.met_by(measured.value) => (format!("<= {limit}"), "met"),
-                Target::AtMost(limit) => (format!("<= {limit}"), "MISSED"),
+                Target::AtMost { at_most } if measured.goal.met_by(measured.value) => (format!("<= {at_most}"), "met"),
+                Target::AtMost { at_most } => (format!("<= {at_most}"), "MISSED"),
                 Target::Reported => ("reported".to_owned(), "-"),
             };
             let _ = writeln!(text, "{name:<42} {:>10} {target:>10} {verdict:>8}", measured.value);
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn a_target_is_missed_when_it_is_passed() {
         for (value, goal, good) in [
-            (3.0, Target::AtMost(3.0), true),
-            (3.001, Target::AtMost(3.0), false),
-            (f64::NAN, Target::AtMost(3.0), false),
+            (3.0, Target::AtMost { at_most: 3.0 }, true),
+            (3.001, Target::AtMost { at_most: 3.0 }, false),
+            (f64::NAN, Target::AtMost { at_most: 3.0 }, false),
             (9.9, Target::Reported, true),
         ] {
             let results = results(value, goal);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn scripts_find_ratios_and_hops() {
-        let document = serde_json::to_value(results(0.5, Target::AtMost(1.0))).unwrap();
+        let document = serde_json::to_value(results(0.5, Target::AtMost { at_most: 1.0 })).unwrap();
         assert_eq!(document["ratios"]["some_ratio"], 0.5);
         assert_eq!(document["hops"]["here"]["p50_ms"], 1.0);
         assert_eq!(document["hops"]["here"]["samples"], 4);

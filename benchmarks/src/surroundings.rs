@@ -67,7 +67,8 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Asks the services. Kafka's protocol does not tell.
+    /// Asks the services. Kafka's protocol does not tell; for services of our
+    /// own the script that provisions them does.
     pub(crate) async fn ask(services: &Services, own: bool) -> anyhow::Result<Self> {
         let etcd = services.etcd.first().context("no etcd is given")?;
         let etcd = Request::new("GET", format!("{etcd}/version")).send().await.context("ask etcd for its version")?;
@@ -75,9 +76,15 @@ impl Versions {
         let mut postgres = sqlx::PgConnection::connect(&services.postgres).await.context("connect to Postgres")?;
         let version: (String,) = sqlx::query_as("show server_version").fetch_one(&mut postgres).await?;
         postgres.close().await.ok();
-        let kafka = if own { "as deploy/services provisions it" } else { "given, not known" };
-        Ok(Self { etcd, kafka: kafka.to_owned(), postgres: version.0 })
+        let kafka = if own { provisioned_kafka()? } else { "unknown: it was given".to_owned() };
+        Ok(Self { etcd, kafka, postgres: version.0 })
     }
+}
+
+fn provisioned_kafka() -> anyhow::Result<String> {
+    let script = read(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/services/provision.sh"))?;
+    let version = script.lines().find_map(|line| line.strip_prefix("kafka_version="));
+    Ok(format!("{} or newer", version.context("deploy/services/provision.sh names no kafka_version")?))
 }
 
 /// A process's resident memory, in bytes.
@@ -110,6 +117,7 @@ mod tests {
         assert_eq!(kibibytes(text, "VmRSS"), Some(1_234));
         assert_eq!(kibibytes(text, "VmSwap"), None);
         assert_eq!(field(text, "model name").as_deref(), Some("A: B"));
+        assert!(provisioned_kafka().unwrap().ends_with(" or newer"));
         assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
     }
 }

@@ -29,7 +29,7 @@ use crate::stage::{Stage, gauge};
 pub(crate) const NAME: &str = "etcd_transactions_per_participant_1000";
 const PARTICIPANTS: usize = 1_000;
 const ROUNDS: usize = 7;
-const GOAL: Goal = Goal::AtMost(0.05);
+const GOAL: Goal = Goal::AtMost { at_most: 0.05 };
 /// Lets what a definition caused come to its end.
 const PAUSE: Duration = Duration::from_millis(500);
 

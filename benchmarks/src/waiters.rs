@@ -33,8 +33,7 @@ const WAITERS: usize = 10_000;
 const WARMUP: usize = 100;
 /// Descriptors of a process beside those of the connections.
 const DESCRIPTORS_SPARE: u64 = 300;
-/// Calls that have been begun and not yet sent, at most: a listener's queue is
-/// short, and a lost handshake is repeated only after a second.
+/// Calls that have been begun and not yet sent, at most.
 const CONNECTING_MAX: usize = 128;
 /// Lets buffers settle before memory is read.
 const PAUSE: Duration = Duration::from_secs(2);
