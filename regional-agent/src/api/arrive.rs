@@ -49,8 +49,11 @@ pub(super) async fn arrive(
 ) -> Answer<Response> {
     api.own_region(parameters.region.as_ref().or(body.region.as_ref()))?;
     let patience = parameters.wait.map(|wait| wait.0);
-    let id = api.arrivable(&path.barrier, &path.id, patience).await?;
-    let command = command(&id, path.participant.clone(), body)?;
+    // Checked first: what is refused must not open the generation it names.
+    check(&path.participant, &body)?;
+    let who = std::slice::from_ref(&path.participant);
+    let id = api.arrivable(&path.barrier, &path.id, who, patience).await?;
+    let command = command(&id, path.participant, body);
     let reply = api.handle.submit(command.clone(), TraceContext::current()).await;
     let arrived = api.answer_arrival(&id, &command, reply)?;
     match patience {
@@ -83,10 +86,19 @@ pub(super) async fn batch(
         return Err(Problem::new(Code::BadRequest, detail).hint("send several batches").into());
     }
     let patience = parameters.wait.map(|wait| wait.0);
-    let id = api.arrivable(&path.barrier, &path.id, patience).await?;
     let arrivals: Vec<_> = body.arrivals.into_iter().map(request::BatchArrival::split).collect();
-    let commands: Vec<Result<Command, Failure>> =
-        arrivals.iter().map(|(who, arrival)| command(&id, who.clone(), arrival.clone())).collect();
+    let checks: Vec<Answer<()>> = arrivals.iter().map(|(who, arrival)| check(who, arrival)).collect();
+    let who: Vec<ParticipantId> =
+        arrivals.iter().zip(&checks).filter(|(_, check)| check.is_ok()).map(|((who, _), _)| who.clone()).collect();
+    if who.is_empty() {
+        return answer_items(arrivals.into_iter().zip(checks).map(refused_item).collect(), patience);
+    }
+    let id = api.arrivable(&path.barrier, &path.id, &who, patience).await?;
+    let commands: Vec<Answer<Command>> = arrivals
+        .iter()
+        .zip(checks)
+        .map(|((who, arrival), check)| check.map(|()| command(&id, who.clone(), arrival.clone())))
+        .collect();
     let good: Vec<Command> = commands.iter().filter_map(|command| command.as_ref().ok().cloned()).collect();
     let mut replies = api.handle.submit_all(good, TraceContext::current()).await.into_iter();
     let items: Vec<BatchItem> = arrivals
@@ -100,21 +112,34 @@ pub(super) async fn batch(
             item(participant, arrived)
         })
         .collect();
-    let failed = items.iter().filter(|item| item.problem.is_some()).count();
-    let Some(patience) = patience else { return Ok(axum::Json(BatchArrived { arrivals: items }).into_response()) };
-    if failed > 0 {
-        let items = serde_json::to_value(items).unwrap_or_default();
-        let problem =
-            Problem::new(Code::BadRequest, format!("{failed} of {count} arrivals were not done, so there is no wait"))
-                .hint("`arrivals` has an answer for each; mend those that failed and send the batch again")
-                .with("arrivals", items);
-        return Err(problem.into());
-    }
+    let Some(patience) = patience.filter(|_| items.iter().all(|item| item.problem.is_none())) else {
+        return answer_items(items, patience);
+    };
     let waited = api.wait_for(&id, patience, parameters.whole.unwrap_or(false)).await;
     let released = waited.map_err(|failure| {
         Failure::from(Pending::apply(parameters.pending, failure.into_problem().with("arrived", true)))
     })?;
     Ok(axum::Json(released).into_response())
+}
+
+/// An answer for each arrival of a batch; a no to a call that would have
+/// waited for all of them.
+fn answer_items(items: Vec<BatchItem>, patience: Option<std::time::Duration>) -> Answer<Response> {
+    if patience.is_none() {
+        return Ok(axum::Json(BatchArrived { arrivals: items }).into_response());
+    }
+    let (count, failed) = (items.len(), items.iter().filter(|item| item.problem.is_some()).count());
+    let items = serde_json::to_value(items).unwrap_or_default();
+    let detail = format!("{failed} of {count} arrivals were not done, so there is no wait");
+    Err(Problem::new(Code::BadRequest, detail)
+        .hint("`arrivals` has an answer for each; mend those that failed and send the batch again")
+        .with("arrivals", items)
+        .into())
+}
+
+fn refused_item(((participant, _), check): ((ParticipantId, request::Arrival), Answer<()>)) -> BatchItem {
+    let refused = check.and(Err(Failure::new(Code::Internal, "nothing was wrong")));
+    item(participant, refused)
 }
 
 pub(super) async fn withdraw(
@@ -123,7 +148,7 @@ pub(super) async fn withdraw(
     Query(parameters): Query<WithdrawParameters>,
 ) -> Answer<StatusCode> {
     api.own_region(parameters.region.as_ref())?;
-    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Withdraw, None).await? else {
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Withdraw, &[], None).await? else {
         return Err(api.no_part(&path.barrier));
     };
     let attempt = parameters.attempt.unwrap_or(1);
@@ -165,9 +190,10 @@ impl Api {
         &self,
         barrier: &muster_protocol::name::BarrierName,
         id: &muster_wire::reference::Reference,
+        who: &[ParticipantId],
         patience: Option<std::time::Duration>,
     ) -> Answer<GenerationId> {
-        match self.locate(barrier, id, Purpose::Arrive, patience).await? {
+        match self.locate(barrier, id, Purpose::Arrive, who, patience).await? {
             Place::Here(id) => Ok(id),
             Place::Elsewhere => Err(self.no_part(barrier)),
         }
@@ -201,8 +227,9 @@ impl Api {
     }
 }
 
-/// Checks sizes at the border; the machine checks the rest.
-fn command(id: &GenerationId, participant: ParticipantId, body: request::Arrival) -> Result<Command, Failure> {
+/// What can be refused without knowing the generation; the machine checks the
+/// rest.
+fn check(participant: &ParticipantId, body: &request::Arrival) -> Answer<()> {
     let size = |what: &str, text: Option<&String>, limit: usize| match text.map_or(0, String::len) {
         bytes if bytes > limit => {
             let detail = format!("the {what} of {participant} has {bytes} bytes, over the limit of {limit}");
@@ -216,21 +243,24 @@ fn command(id: &GenerationId, participant: ParticipantId, body: request::Arrival
         let detail = "sessions are not supported yet; leave `session` out";
         return Err(Failure::new(Code::NotYet, detail));
     }
-    let attempt = body.attempt.unwrap_or(1);
-    if attempt == 0 {
+    if body.attempt == Some(0) {
         return Err(Failure::new(Code::BadRequest, "attempt counts from 1"));
     }
-    Ok(Command::Arrive(Arrive {
+    Ok(())
+}
+
+fn command(id: &GenerationId, participant: ParticipantId, body: request::Arrival) -> Command {
+    Command::Arrive(Arrive {
         barrier: id.barrier.clone(),
         n: id.n,
         participant,
-        attempt,
+        attempt: body.attempt.unwrap_or(1),
         outcome: body.outcome.unwrap_or_default(),
         note: body.note,
         output: body.output,
         session: None,
         at: now(),
-    }))
+    })
 }
 
 /// This machine's clock, for people to read; nothing is decided by it.

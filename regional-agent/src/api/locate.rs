@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use muster_http::{Answer, Failure};
 use muster_protocol::generation::{GenerationId, State};
-use muster_protocol::name::{BarrierName, Key};
+use muster_protocol::name::{BarrierName, Key, ParticipantId};
+use muster_protocol::participants::IdSet;
 use muster_protocol::region::Region;
 use muster_wire::answer;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -34,8 +36,10 @@ const OPEN_NAMED: usize = 16;
 /// What the caller is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    /// Arrive: the first arrival of a key opens it.
+    /// Arrive: the first arrival of a key opens it, if it is expected.
     Arrive,
+    /// Open, for one who arrives.
+    Open,
     /// Take back: opens nothing.
     Withdraw,
     /// Wait: opens nothing, and holds for what may open.
@@ -60,6 +64,9 @@ enum Word {
     Coming,
     /// It exists without this region.
     Elsewhere,
+    /// It is not open, and the first of these to arrive opens it; anybody, if
+    /// they have no names.
+    MayOpen(Arc<Option<IdSet>>),
     /// It does not exist.
     No(Box<Problem>),
     /// No coordinator answered.
@@ -109,6 +116,7 @@ impl Api {
         barrier: &BarrierName,
         reference: &Reference,
         purpose: Purpose,
+        who: &[ParticipantId],
         patience: Option<Duration>,
     ) -> Answer<Place> {
         let only;
@@ -126,9 +134,17 @@ impl Api {
         let mut opening = self.handle.waiters().for_opening(barrier);
         let deadline = Instant::now() + patience.map_or(HOLD, |patience| patience.min(HOLD));
         let word = match self.word(barrier, reference, purpose).await {
+            // A stranger opens nothing.
+            Word::MayOpen(expected) if !who.iter().any(|who| admits(&expected, who)) => {
+                return Err(strangers(barrier, who, &expected));
+            }
+            Word::MayOpen(_) => self.word(barrier, reference, Purpose::Open).await,
+            word => word,
+        };
+        let word = match word {
             Word::Elsewhere => return Ok(Place::Elsewhere),
             Word::No(problem) => return Err(Failure::from(*problem)),
-            word @ (Word::Coming | Word::Away) => word,
+            word @ (Word::Coming | Word::Away | Word::MayOpen(_)) => word,
         };
         loop {
             if let Some(found) = self.find(barrier, reference) {
@@ -180,9 +196,10 @@ impl Api {
         }
         let keyed = defined.effective["generations"] == "keyed";
         let first_round = reference.round().is_none_or(|round| round == 0);
-        match reference.key().filter(|_| keyed && first_round && purpose == Purpose::Arrive) {
-            Some(key) => self.open(barrier, key).await,
-            None => match self.ask_status(barrier, reference).await {
+        match reference.key().filter(|_| keyed && first_round) {
+            Some(_) if purpose == Purpose::Arrive => Word::MayOpen(Arc::new(expected(&defined, self.region.as_str()))),
+            Some(key) if purpose == Purpose::Open => self.open(barrier, key).await,
+            _ => match self.ask_status(barrier, reference).await {
                 Word::No(problem) if purpose == Purpose::Wait && may_open(&defined, reference, &problem) => {
                     Word::Coming
                 }
@@ -271,6 +288,26 @@ fn may_open(defined: &answer::Barrier, reference: &Reference, problem: &Problem)
         }
 }
 
+/// Who is expected of a region, if they have names.
+fn expected(defined: &answer::Barrier, region: &str) -> Option<IdSet> {
+    match &defined.effective["regions"][region]["participants"] {
+        Value::String(one) => IdSet::parse([one]).ok(),
+        Value::Array(items) => IdSet::parse(items.iter().filter_map(Value::as_str)).ok(),
+        _ => None,
+    }
+}
+
+fn admits(expected: &Option<IdSet>, who: &ParticipantId) -> bool {
+    expected.as_ref().is_none_or(|set| set.contains(who))
+}
+
+fn strangers(barrier: &BarrierName, who: &[ParticipantId], expected: &Option<IdSet>) -> Failure {
+    let set = expected.as_ref().map(ToString::to_string).unwrap_or_default();
+    let who: Vec<&str> = who.iter().map(ParticipantId::as_str).take(OPEN_NAMED).collect();
+    let detail = format!("{} is not a participant of {barrier}; expected here: {set}", who.join(", "));
+    Problem::new(Code::NotExpected, detail).with("expected", set).into()
+}
+
 fn no_word(no: NoWord) -> Word {
     match no {
         NoWord::Refused(problem) => Word::No(problem),
@@ -284,8 +321,12 @@ fn no_word(no: NoWord) -> Word {
 fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, word: &Word) -> Failure {
     let (code, why) = match (purpose, word) {
         (Purpose::Wait | Purpose::Look, _) => (Code::NotOpenYet, "is not open in this region yet"),
-        (Purpose::Arrive, Word::Away) => (Code::CannotOpen, "is not open here, and no coordinator answers to open it"),
-        (Purpose::Arrive | Purpose::Withdraw, _) => (Code::Behind, "exists, but this region has not heard of it yet"),
+        (Purpose::Arrive | Purpose::Open, Word::Away) => {
+            (Code::CannotOpen, "is not open here, and no coordinator answers to open it")
+        }
+        (Purpose::Arrive | Purpose::Open | Purpose::Withdraw, _) => {
+            (Code::Behind, "exists, but this region has not heard of it yet")
+        }
     };
     Problem::new(code, format!("{barrier}@{reference} {why}")).hint("nothing was done; send the same call again").into()
 }

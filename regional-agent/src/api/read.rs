@@ -30,7 +30,7 @@ struct ArrivalParameters {
 pub(super) async fn arrival(State(api): State<Api>, path: ParticipantPath, call: Call) -> Answer<Response> {
     let parameters: ArrivalParameters = extract::query(&call.uri)?;
     api.own_region(parameters.region.as_ref())?;
-    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, None).await? else {
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, &[], None).await? else {
         return Err(api.no_part(&path.barrier));
     };
     api.handle.fresh().await.map_err(speak::no_answer)?;
@@ -66,7 +66,7 @@ pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, c
     if parameters.region.as_ref().is_some_and(|region| *region != api.region) {
         return api.coordinator.forward(&call).await;
     }
-    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, None).await? else {
+    let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, &[], None).await? else {
         return api.coordinator.forward(&call).await;
     };
     let page = api.handle.read(|region| page(region, &id, &parameters));

@@ -48,7 +48,7 @@ pub(super) async fn one(Shared(api): Shared<Api>, path: muster_http::GenerationP
     let parameters: Parameters = extract::query(&call.uri)?;
     let patience = parameters.wait.map_or(WAIT_DEFAULT, |wait| wait.0);
     let started = Instant::now();
-    let waited = match api.locate(&path.barrier, &path.id, Purpose::Wait, Some(patience)).await {
+    let waited = match api.locate(&path.barrier, &path.id, Purpose::Wait, &[], Some(patience)).await {
         // Where the region has no part, the coordinator is who knows.
         Ok(Place::Elsewhere) => return api.coordinator.forward(&call).await,
         Ok(Place::Here(id)) => {
@@ -79,7 +79,7 @@ pub(super) async fn several(Shared(api): Shared<Api>, call: Call) -> Answer<Resp
         let api = &api;
         let whole = parameters.whole.unwrap_or(false);
         Box::pin(async move {
-            match api.locate(barrier, reference, Purpose::Wait, Some(patience)).await? {
+            match api.locate(barrier, reference, Purpose::Wait, &[], Some(patience)).await? {
                 Place::Here(id) => api.wait_for(&id, patience, whole).await,
                 Place::Elsewhere => Err(api.no_part(barrier)),
             }

@@ -70,6 +70,8 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
     world.define("once", json!({"participants": ["1", "2"]})).await?;
     world.define("step", json!({"generations": "cyclic", "participants": 1})).await?;
     world.define("keyed", json!({"generations": "keyed", "maxOpen": 1})).await?;
+    // Nobody came yet: what is refused must not open a key.
+    world.define("fresh", json!({"generations": "keyed", "maxOpen": 16, "participants": ["1", "2"]})).await?;
     world.define("two", json!({"regions": [regions[0].clone(), regions[1].clone()]})).await?;
     world.worker(0, "1").arrive(&world.target("step", 1)).await?;
     world.worker(0, "1").arrive(&world.target("keyed", "k")).await?;
@@ -142,6 +144,34 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
             "a note that is too large",
             put(0, arrivals("once", "1") + "/1").json(&json!({"note": large[..1_100]})),
             Code::TooLarge,
+        ),
+        ("a stranger at a fresh key", put(0, arrivals("fresh", "a") + "/3"), Code::NotExpected),
+        (
+            "attempt 0 at a fresh key",
+            put(0, arrivals("fresh", "b") + "/1").json(&json!({"attempt": 0})),
+            Code::BadRequest,
+        ),
+        (
+            "a note that is too large at a fresh key",
+            put(0, arrivals("fresh", "c") + "/1").json(&json!({"note": large[..1_100]})),
+            Code::TooLarge,
+        ),
+        (
+            "a session at a fresh key",
+            put(0, arrivals("fresh", "d") + "/1").json(&json!({"session": "00".repeat(16)})),
+            Code::NotYet,
+        ),
+        (
+            "a batch of strangers at a fresh key",
+            world.raw_agent(0, "POST", &arrivals("fresh", "e")).json(&json!({"arrivals": [{"participant": "7"}]})),
+            Code::NotExpected,
+        ),
+        (
+            "a batch that would wait, all of it bad, at a fresh key",
+            world
+                .raw_agent(0, "POST", &(arrivals("fresh", "f") + "?wait=1s"))
+                .json(&json!({"arrivals": [{"participant": "1", "attempt": 0}]})),
+            Code::BadRequest,
         ),
         (
             "an empty batch",
