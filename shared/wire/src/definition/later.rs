@@ -7,7 +7,6 @@ use std::time::Duration;
 use muster_protocol::name::BarrierName;
 use serde_json::{Map, Value};
 
-use super::RETENTION_MS_DEFAULT;
 use super::check::not_one_of;
 use super::findings::{Findings, short};
 use crate::time::{format_duration, parse_duration};
@@ -159,7 +158,7 @@ fn liveness(field: String, value: &Value, findings: &mut Findings) {
 }
 
 fn retention(field: String, value: &Value, findings: &mut Findings) {
-    const TODAY: &str = "details are kept 30d today: leave retention out";
+    const TODAY: &str = "finished generations are kept for good today: leave retention out";
     match value.as_u64() {
         Some(1..=RETENTION_GENERATIONS_MAX) => return findings.later(field, value, TODAY),
         Some(_) => {
@@ -169,7 +168,6 @@ fn retention(field: String, value: &Value, findings: &mut Findings) {
         None => {}
     }
     match duration(value) {
-        Ok(given) if given == Duration::from_millis(RETENTION_MS_DEFAULT) => {}
         Ok(given) if given <= RETENTION_MAX => findings.later(field, value, TODAY),
         Ok(given) => {
             let (given, limit) = (format_duration(given), format_duration(RETENTION_MAX));

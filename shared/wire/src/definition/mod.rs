@@ -79,7 +79,6 @@ pub fn effective(spec: &Spec) -> Value {
     put("failFast", true.into());
     put("releaseWhen", "all".into());
     put("keepArrivals", true.into());
-    put("retention", duration(spec.retention_ms).into());
     match spec.generations {
         Generations::Single => put("generations", "single".into()),
         Generations::Cyclic => put("generations", "cyclic".into()),
