@@ -13,6 +13,8 @@ use muster_wire::problem::Problem;
 use serde::de::DeserializeOwned;
 
 const DESTINATION: &str = "the coordinator";
+/// How long a coordinator may take to show that it lives.
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The coordinators this agent knows.
 #[derive(Clone, Debug)]
@@ -40,6 +42,21 @@ impl Coordinator {
     /// Hands a call on as it is.
     pub(crate) async fn forward(&self, call: &Call) -> Answer<Response> {
         self.forwarder.forward(&self.urls, DESTINATION, call).await
+    }
+
+    /// Whether a coordinator answers now; if not, why.
+    pub(crate) async fn answers(&self) -> Result<(), String> {
+        let call = Call {
+            method: Method::GET,
+            uri: Uri::from_static("/livez"),
+            headers: HeaderMap::new(),
+            body: Default::default(),
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.forward(&call)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(failure)) => Err(failure.into_problem().detail),
+            Err(_) => Err(format!("no coordinator answered within {} s", ANSWER_TIMEOUT.as_secs())),
+        }
     }
 
     /// Opens a generation of a key, or finds the one that is.

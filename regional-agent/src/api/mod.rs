@@ -116,6 +116,12 @@ async fn readyz(
         Link::Greeting => Some("no coordinator has answered the greeting yet".to_owned()),
         Link::BusAway(why) | Link::Refused(why) => Some(why.clone()),
     };
+    // The bus can be up while nobody reads it; asking is cheap, and only done
+    // for those who want to know of the world.
+    let link = match link {
+        None if parameters.need == Some(ready::Need::Global) => api.coordinator.answers().await.err(),
+        link => link,
+    };
     let check = |name: &str, required, detail: Option<String>| Check {
         name: name.to_owned(),
         ok: detail.is_none(),
