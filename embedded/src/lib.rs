@@ -4,8 +4,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -39,6 +40,9 @@ pub struct Embedded {
     pub agents: BTreeMap<RegionName, String>,
     coordinator_service: coordinator::Handle,
     agent_services: Vec<agent::Service>,
+    /// Held while it runs: two services on one folder would each take the
+    /// other's arrivals for their own.
+    _lock: Option<File>,
 }
 
 impl Embedded {
@@ -50,6 +54,7 @@ impl Embedded {
         if let Some(dir) = &options.data_dir {
             std::fs::create_dir_all(dir).with_context(|| format!("create the data folder {}", dir.display()))?;
         }
+        let lock = options.data_dir.as_deref().map(lock).transpose()?;
         let bus: Arc<dyn Bus> = Arc::new(muster_bus::embedded::Embedded::new(BUS_CAPACITY));
         let (coordinator_service, coordinator) = start_coordinator(options, bus.clone(), &shutdown).await?;
         let mut agents = BTreeMap::new();
@@ -59,7 +64,7 @@ impl Embedded {
             agents.insert(region.clone(), format!("http://{}", service.addr));
             agent_services.push(service);
         }
-        Ok(Self { coordinator, agents, coordinator_service, agent_services })
+        Ok(Self { coordinator, agents, coordinator_service, agent_services, _lock: lock })
     }
 
     /// Returns when every part has stopped.
@@ -68,6 +73,20 @@ impl Embedded {
             service.stopped().await;
         }
         self.coordinator_service.join().await;
+    }
+}
+
+/// Makes a data folder this process's own. The system gives it back however
+/// the process ends.
+fn lock(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!("the data folder {} is in use by another process: stop it, or name another folder", dir.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
     }
 }
 
