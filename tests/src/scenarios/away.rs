@@ -141,8 +141,9 @@ async fn away(cluster: &Processes, own: &OwnServices, service: &str, part: &Part
     let trouble = async {
         told_by_readyz(cluster, part, check).await?;
         told_at_the_start(cluster, own, service, part).await?;
-        // Long enough that every timeout on the way has run out once.
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        // Long enough that every timeout on the way has run out once, and the
+        // agents' leases with them.
+        tokio::time::sleep(Duration::from_secs(12)).await;
         own.start_again(service).await
     };
     let (crossed, troubled) = futures::join!(crossing, trouble);

@@ -25,7 +25,9 @@ enum Who {
 
 /// Every point there is, and whose it is.
 const POINTS: &[(&str, Who)] = &[
+    ("log.register.before", Who::Agent),
     ("log.register.after", Who::Agent),
+    ("log.lead.after", Who::Agent),
     ("log.append.before", Who::Agent),
     ("log.append.after", Who::Agent),
     ("agent.open.before", Who::Agent),

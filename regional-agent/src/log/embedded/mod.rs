@@ -177,6 +177,7 @@ impl RegionLog for Embedded {
     async fn register(&self, new: NewRegistration) -> Result<Box<dyn Registered>, LogError> {
         let core = Arc::clone(&self.core);
         self.to_the_end(async move {
+            fail::fail_point!("log.register.before");
             let registered = EmbeddedRegistration::enter(core, new).await?;
             fail::fail_point!("log.register.after");
             Ok(Box::new(registered) as Box<dyn Registered>)

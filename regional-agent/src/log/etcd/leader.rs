@@ -32,6 +32,7 @@ impl Shared {
             answer => answer?,
         };
         if answer.succeeded() {
+            fail::fail_point!("log.lead.after");
             return Ok(answer.header().map(|header| Epoch(header.revision().unsigned_abs())));
         }
         let [leader, agent]: [Option<KeyValue>; 2] = first_keys(&answer);

@@ -88,6 +88,7 @@ impl Shared {
             .map_err(|source| LogError::Unavailable { what: "write a registration", source: source.into() })?;
         let sent_at = boot_clock::now();
         let (id, ttl) = self.grant(new.lease_ttl).await?;
+        fail::fail_point!("log.register.before");
         let writer = self.put_agent(&key, record, id).await?;
         fail::fail_point!("log.register.after");
         let clock = LeaseClock::granted(sent_at, ttl, LeaseClock::MARGIN);

@@ -71,7 +71,7 @@ fn head_gone(how: &str) -> LogError {
     LogError::Damaged {
         what: format!(
             "its head is gone ({how}), so nothing more can be numbered; stop the region's agents, find out who deleted \
-             keys of its etcd, and give the region a new history with `muster region recover`"
+             keys of its etcd, and bring back the data it had; this version has no command that starts the log anew"
         ),
     }
 }
@@ -99,7 +99,7 @@ impl Seen {
         Err(LogError::Damaged {
             what: format!(
                 "its head is at {index} and was seen at {seen}: its etcd was restored from a backup; stop the region's \
-                 agents and give the region a new history with `muster region recover`"
+                 agents and bring back the data it had; this version has no command that starts the log anew"
             ),
         })
     }
