@@ -55,8 +55,8 @@ impl Default for Options {
     }
 }
 
-/// Where the truth of the world is kept: Postgres, or embedded in a file, or,
-/// when neither is named, in memory until the process ends.
+/// Where the truth of the world is kept: Postgres, or embedded in a file. A
+/// coordinator that is told neither does not start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreOptions {

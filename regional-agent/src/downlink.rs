@@ -178,7 +178,7 @@ impl Downlink {
         let refusal = match welcome.standing {
             Standing::Current => self.set_back(welcome.index).await,
             Standing::Unknown => Some(format!(
-                "region {name} has another log than the one the coordinator knows; if this one is right: muster region adopt {name}"
+                "region {name} has another log than the one the coordinator knows; this version can't adopt it: bring back the etcd data the region had"
             )),
             Standing::Superseded => Some(format!("region {name} was given another log; this one is out of use")),
             Standing::Undeclared => Some(format!("region {name} is not declared: muster region declare {name}")),
@@ -209,7 +209,7 @@ impl Downlink {
         }
         let index = self.handle.read(muster_protocol::region::Region::index);
         (index < seen).then(|| {
-            format!("the region's log ends at {index}, but the coordinator has seen {seen}: it was set back; see muster region recover")
+            format!("the region's log ends at {index}, but the coordinator has seen {seen}: it was set back; stop the region's agents and bring back the etcd data it had")
         })
     }
 

@@ -1,7 +1,8 @@
 //! The promises of Muster by number, each with the predicate that checks it
-//! where a predicate over one state or a pair of states can. The same
-//! predicates serve tests, the model checker, the simulator and, as the metric
-//! `muster_invariant_violations`, production.
+//! where a predicate over one state or a pair of states can; what the others
+//! rest on is told in ARCHITECTURE.md. The same predicates serve tests and
+//! production, where a violation is counted by its number in
+//! `muster_invariant_violations_total`.
 
 use core::fmt;
 

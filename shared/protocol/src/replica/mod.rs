@@ -215,10 +215,12 @@ pub enum Stop {
         why: String,
     },
     /// The head is gone.
-    #[error("the log's head is gone: it takes no writes until `muster region recover`")]
+    #[error("the log's head is gone: it takes no writes; stop the region's agents and bring back the data it had")]
     HeadGone,
     /// The log is an older one than what was seen, such as a restored backup.
-    #[error("the log ends at {head}, but {seen} was seen: it was set back; see `muster region recover`")]
+    #[error(
+        "the log ends at {head}, but {seen} was seen: it was set back; stop the region's agents and bring back the data it had"
+    )]
     SetBack {
         /// Where it ends.
         head: u64,
