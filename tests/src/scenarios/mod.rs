@@ -4,6 +4,7 @@
 mod arriving;
 mod away;
 mod bad_input;
+mod binary;
 mod breaking;
 mod crossing;
 mod defining;
