@@ -1,7 +1,7 @@
 //! The machine of one barrier at the coordinator. A store locks a barrier's
-//! row, loads what a batch of [`Command`]s names, calls [`Barrier::apply`]
-//! through [`apply`], writes the [`Change`]s, commits, and only then may
-//! anybody publish the facts: [`Step`] says so by its fields.
+//! row, loads what a batch of [`Command`]s names, calls [`apply`], writes the
+//! [`Change`]s, commits, and only then may anybody publish the facts: [`Step`]
+//! says so by its fields.
 //!
 //! ```text
 //!                 every region complete            every region applied it
