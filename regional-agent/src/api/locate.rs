@@ -186,7 +186,21 @@ impl Api {
         asked.answer.get_or_init(|| self.ask(barrier, reference, purpose)).await.clone()
     }
 
+    /// A generation is what it was opened as: the definition in force is asked
+    /// only where there is none.
     async fn ask(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
+        if purpose == Purpose::Open {
+            return match reference.key() {
+                Some(key) => self.open(barrier, key).await,
+                None => Word::Coming,
+            };
+        }
+        let absent = match self.coordinator.status(barrier, &reference.to_string()).await {
+            Ok(status) if status.regions.iter().any(|region| region.name == self.region) => return Word::Coming,
+            Ok(_) => return Word::Elsewhere,
+            Err(NoWord::Refused(problem)) if problem.code == Code::NoSuchGeneration => problem,
+            Err(no) => return no_word(no),
+        };
         let defined = match self.coordinator.barrier(barrier).await {
             Ok(defined) => defined,
             Err(no) => return no_word(no),
@@ -194,17 +208,14 @@ impl Api {
         if !takes_part(&defined, self.region.as_str()) {
             return Word::Elsewhere;
         }
-        let keyed = defined.effective["generations"] == "keyed";
+        let keyed = defined.effective["generations"] == "keyed" && reference.key().is_some();
         let first_round = reference.round().is_none_or(|round| round == 0);
-        match reference.key().filter(|_| keyed && first_round) {
-            Some(_) if purpose == Purpose::Arrive => Word::MayOpen(Arc::new(expected(&defined, self.region.as_str()))),
-            Some(key) if purpose == Purpose::Open => self.open(barrier, key).await,
-            _ => match self.ask_status(barrier, reference).await {
-                Word::No(problem) if purpose == Purpose::Wait && may_open(&defined, reference, &problem) => {
-                    Word::Coming
-                }
-                word => word,
-            },
+        match purpose {
+            Purpose::Arrive if keyed && first_round => {
+                Word::MayOpen(Arc::new(expected(&defined, self.region.as_str())))
+            }
+            Purpose::Wait if may_open(&defined, reference, &absent) => Word::Coming,
+            _ => Word::No(Box::new(self.wrong_generation(barrier, reference, *absent))),
         }
     }
 
@@ -212,16 +223,6 @@ impl Api {
         fail::fail_point!("agent.open.before");
         match self.coordinator.open(barrier, key).await {
             Ok(_) => Word::Coming,
-            Err(no) => no_word(no),
-        }
-    }
-
-    async fn ask_status(&self, barrier: &BarrierName, reference: &Reference) -> Word {
-        match self.coordinator.status(barrier, &reference.to_string()).await {
-            Ok(_) => Word::Coming,
-            Err(NoWord::Refused(problem)) if problem.code == Code::NoSuchGeneration => {
-                Word::No(Box::new(self.wrong_generation(barrier, reference, *problem)))
-            }
             Err(no) => no_word(no),
         }
     }

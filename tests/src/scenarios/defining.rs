@@ -12,10 +12,33 @@ use crate::world::World;
 on_every_cluster!(
     an_equal_definition_changes_nothing,
     a_change_holds_from_the_next_generation,
+    a_region_that_is_added_has_no_part_in_what_is_open,
     another_definition_is_a_conflict_with_a_diff,
     numbers_go_on_after_delete_and_redefine,
     yaml_is_json_and_an_agent_is_a_coordinator,
 );
+
+async fn a_region_that_is_added_has_no_part_in_what_is_open(world: &World<'_>) -> Outcome {
+    let regions = world.regions();
+    let keyed =
+        |regions: serde_json::Value| world.definition("map", json!({"generations": "keyed", "regions": regions}));
+    let barrier = world.barrier("map");
+    let apply = Apply { replace: true, ..Apply::default() };
+    world.coordinator().apply(&barrier, keyed(json!([regions[0]])).to_string(), apply).await?;
+    world.coordinator().open(&barrier, Some(&"k".parse()?)).await?;
+    world.coordinator().apply(&barrier, keyed(json!([regions[0], regions[1]])).to_string(), apply).await?;
+    let target = world.target("map", "k");
+    refused(&world.worker(1, "1").arrive(&target).await, Code::WrongRegion)?;
+    // Whoever waits there is told by the coordinator.
+    let waiter = world.worker(1, "1");
+    let (waited, arrived) = futures::join!(waiter.wait(&target), async {
+        world.until_status(&target, "it is open", |status| status.expected == 1).await?;
+        anyhow::Ok(world.worker(0, "1").arrive(&target).await?)
+    });
+    arrived?;
+    ensure!(waited?.whole);
+    Ok(())
+}
 
 async fn an_equal_definition_changes_nothing(world: &World<'_>) -> Outcome {
     let first = world.define("map", json!({})).await?;
