@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use muster_http::extract::NoParameters;
 use muster_http::{Answer, BarrierPath, Failure, Json, Query};
 use muster_protocol::generation;
 use muster_protocol::global::{Command, Reply};
@@ -97,6 +98,7 @@ async fn page(
 pub(super) async fn open(
     State(coordinator): App,
     BarrierPath(name): BarrierPath,
+    Query(NoParameters {}): Query<NoParameters>,
     Json(Open { key }): Json<Open>,
 ) -> Answer<Response> {
     let step = decide(&coordinator, &name, Command::Open { key }, Mode::Commit).await?;

@@ -47,7 +47,8 @@ pub(super) async fn arrive(
     Query(parameters): Query<Parameters>,
     Json(body): Json<request::Arrival>,
 ) -> Answer<Response> {
-    api.own_region(parameters.region.as_ref().or(body.region.as_ref()))?;
+    api.own_region(parameters.region.as_ref())?;
+    api.own_region(body.region.as_ref())?;
     let patience = parameters.wait.map(|wait| wait.0);
     // Checked first: what is refused must not open the generation it names.
     check(&path.participant, &body)?;
@@ -128,13 +129,16 @@ fn answer_items(items: Vec<BatchItem>, patience: Option<std::time::Duration>) ->
     if patience.is_none() {
         return Ok(axum::Json(BatchArrived { arrivals: items }).into_response());
     }
-    let (count, failed) = (items.len(), items.iter().filter(|item| item.problem.is_some()).count());
+    let failed: Vec<Code> = items.iter().filter_map(|item| Some(item.problem.as_ref()?.code)).collect();
+    let detail = format!("{} of {} arrivals were not done, so there is no wait", failed.len(), items.len());
+    // Where all failed for one reason, it is the reason of the call: a batch
+    // for a broken generation is told so, and what is unknown is safe to repeat.
+    let code = match failed.split_first() {
+        Some((first, rest)) if rest.iter().all(|code| code == first) => *first,
+        _ => Code::BadRequest,
+    };
     let items = serde_json::to_value(items).unwrap_or_default();
-    let detail = format!("{failed} of {count} arrivals were not done, so there is no wait");
-    Err(Problem::new(Code::BadRequest, detail)
-        .hint("`arrivals` has an answer for each; mend those that failed and send the batch again")
-        .with("arrivals", items)
-        .into())
+    Err(Problem::new(code, detail).hint("`arrivals` has an answer for each").with("arrivals", items).into())
 }
 
 fn refused_item(((participant, _), check): ((ParticipantId, request::Arrival), Answer<()>)) -> BatchItem {

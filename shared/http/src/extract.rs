@@ -91,6 +91,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 /// `bad-request` with line, column and the field.
 pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     let text = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { bytes };
+    // The items of an array would be taken for the fields of an object, in their order.
+    if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::new(Code::BadRequest, "the body can't be read: it is an array, not an object")
+            .hint("send a JSON object, or no body where every field is optional")
+            .into());
+    }
     serde_json::from_slice(text).map_err(|error| {
         let hint = match error.classify() {
             serde_json::error::Category::Data => "the field names are in the message; unknown ones are refused",

@@ -124,6 +124,13 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
             Code::BadRequest,
         ),
         ("a body that is no object", put(0, arrivals("once", "1") + "/1").json(&json!(["ok"])), Code::BadRequest),
+        ("an empty array", put(0, arrivals("once", "1") + "/1").json(&json!([])), Code::BadRequest),
+        ("fields without names", put(0, arrivals("once", "1") + "/1").json(&json!([7, "failed"])), Code::BadRequest),
+        (
+            "two regions",
+            put(0, arrivals("once", "1") + "/1?region=us-east").json(&json!({"region": "eu-west"})),
+            Code::WrongRegion,
+        ),
         ("an unknown field", put(0, arrivals("once", "1") + "/1").json(&json!({"outcom": "ok"})), Code::BadRequest),
         (
             "an unknown outcome",
@@ -285,6 +292,11 @@ async fn bad_requests_at_the_coordinator(world: &World<'_>) -> Outcome {
         ("a status of no generation", world.raw("GET", &path("map/generations/2")), Code::NoSuchGeneration),
         ("a wait for no generation", world.raw("GET", &path("map/generations/2/wait")), Code::NoSuchGeneration),
         ("a wait without a key", world.raw("GET", &path("keyed/generations/latest/wait")), Code::GenerationRequired),
+        (
+            "opening as a trial",
+            world.raw("POST", &path("keyed/generations?dryRun=true")).json(&json!({"key": "trial"})),
+            Code::BadRequest,
+        ),
         ("opening without a key", world.raw("POST", &path("keyed/generations")), Code::BadRequest),
         (
             "opening with a key where there are numbers",
