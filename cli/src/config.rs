@@ -79,7 +79,7 @@ fn explain(errors: Error, figment: &Figment, prefix: &str) -> String {
                     None => format!("there is no such setting; there are {}", known.join(", ")),
                 }
             }
-            kind => kind.to_string(),
+            kind => without_excerpt(&kind.to_string()),
         };
         let metadata = error.metadata.as_ref().or_else(|| figment.find_metadata(&key));
         let source = metadata.map(|metadata| match &metadata.source {
@@ -92,6 +92,12 @@ fn explain(errors: Error, figment: &Figment, prefix: &str) -> String {
         let _ = write!(text, "\n  {key}{}: {what}", source.unwrap_or_default());
     }
     text
+}
+
+/// Without the lines of the file that a parser quotes: they may hold a secret.
+fn without_excerpt(text: &str) -> String {
+    let quoted = |line: &str| line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with('|');
+    text.lines().filter(|line| !quoted(line)).collect::<Vec<_>>().join("\n  ")
 }
 
 #[cfg(test)]
@@ -162,6 +168,8 @@ mod tests {
         let error = read("kind", "lease_seconds = \"soon\"\n", &[]).unwrap_err();
         assert!(error.contains("lease_seconds in ") && error.contains("soon"), "{error}");
         assert!(read("syntax", "listen = \n", &[]).unwrap_err().contains("can't be used"));
+        let error = read("quote", "after = \"postgres://u:secret@h/d\n", &[]).unwrap_err();
+        assert!(error.contains("line 1") && !error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl Signals {
         })
     }
 
+    /// Waits for the next one; the exit code that shells give it.
+    pub(super) async fn stopped(&mut self) -> u8 {
+        of_signal(self.next().await.as_raw())
+    }
+
     async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::INT,
@@ -86,8 +91,11 @@ impl Child {
     }
 }
 
+fn of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
 fn ended(status: ExitStatus, stopped_by: Option<Signal>) -> Ended {
-    let of_signal = |signal: i32| u8::try_from(128 + signal).unwrap_or(u8::MAX);
     let (code, note) = match (status.code(), status.signal()) {
         (Some(0), _) => (0, None),
         (Some(code), _) => (u8::try_from(code).unwrap_or(u8::MAX), Some(format!("exit status {code}"))),

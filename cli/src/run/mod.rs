@@ -85,15 +85,23 @@ pub(crate) async fn run(arguments: RunArguments, context: &Context) -> Result<()
         part.attempt = part.attempt.or_else(|| known.as_ref().and_then(next_attempt));
         let mut signals = Signals::listen()?;
         let ended = part.work(&arguments.command, &mut signals).await?;
-        part.client = context.participant(context.until_from_now())?;
-        part.tell(&ended, arguments.on_fail, context).await?;
+        let id = part.participant.id.clone();
+        let rest = async {
+            part.client = context.participant(context.until_from_now())?;
+            part.tell(&ended, arguments.on_fail, context).await?;
+            part.pass(arguments.no_wait, context).await
+        };
+        // Once they are listened to, signals do nothing by themselves.
+        return tokio::select! {
+            biased;
+            passed = rest => passed,
+            code = signals.stopped() => {
+                eprintln!("muster: interrupted before the release; {id} may have arrived, and an arrival stands");
+                Err(Failure::Code(code))
+            }
+        };
     }
-    if arguments.no_wait {
-        return Ok(());
-    }
-    part.client = context.participant(context.until_from_now())?;
-    let released = part.client.wait(&part.target, context.until_from_now()).await?;
-    wait::show(&released, context)
+    part.pass(arguments.no_wait, context).await
 }
 
 /// The attempt after what was withdrawn or failed; the first needs no number.
@@ -176,6 +184,16 @@ impl Part {
                 Err(Failure::Code(ended.code))
             }
         }
+    }
+
+    /// Waits for the release, unless it is not to.
+    async fn pass(&mut self, no_wait: bool, context: &Context) -> Result<(), Failure> {
+        if no_wait {
+            return Ok(());
+        }
+        self.client = context.participant(context.until_from_now())?;
+        let released = self.client.wait(&self.target, context.until_from_now()).await?;
+        wait::show(&released, context)
     }
 }
 
