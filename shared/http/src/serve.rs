@@ -175,6 +175,14 @@ async fn connection(stream: TcpStream, app: Router, shutdown: CancellationToken,
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "set TCP_NODELAY");
     }
+    // Nothing else counts the time of a caller that never says a word.
+    let spoke = tokio::select! {
+        spoke = tokio::time::timeout(HEAD_TIMEOUT, stream.readable()) => matches!(spoke, Ok(Ok(()))),
+        () = shutdown.cancelled() => false,
+    };
+    if !spoke {
+        return;
+    }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let app = app.clone();
         async move {
