@@ -239,14 +239,15 @@ async fn arrived(dev: &Dev, region: &str) -> anyhow::Result<bool> {
     Ok(participant["state"] == "arrived")
 }
 
-async fn all_are_released(dev: &Dev) -> Outcome {
-    let status = dev.get("coordinator", GENERATION).await?;
-    ensure!(status["state"] == "released", "the coordinator forgot the release: {status}");
-    for region in REGIONS {
-        // It may have died before it heard of the outcome.
-        until(&format!("{region} knows the outcome"), || async {
-            let status = dev.get(region, GENERATION).await?;
-            ensure!(status["state"] == "released", "{status}");
+/// The outcome was decided before the kill; what a region or the coordinator
+/// had yet to hear of it, it hears after.
+async fn all_are_released(dev: &Dev, digest: &Value) -> Outcome {
+    let decided = dev.get("coordinator", GENERATION).await?;
+    ensure!(decided["release"]["digest"] == *digest, "the coordinator forgot the release: {decided}");
+    for part in ["coordinator"].into_iter().chain(REGIONS) {
+        until(&format!("{part} knows that all are released"), || async {
+            let status = dev.get(part, GENERATION).await?;
+            ensure!(status["state"] == "released" && status["release"]["digest"] == *digest, "{status}");
             Ok::<_, anyhow::Error>(())
         })
         .await?;
@@ -286,7 +287,7 @@ fn dev_with_a_data_dir_survives_kill_9() {
         ensure!(released["state"] == "released", "{released}");
         second.muster.kill()?;
 
-        all_are_released(&start().await?).await
+        all_are_released(&start().await?, &released["digest"]).await
     });
 }
 
