@@ -1,15 +1,17 @@
 //! Listens to the coordinator: greets, and puts what it says on the region's
-//! log. Nothing from above is acted on before the greeting is answered.
+//! log, as [`muster_protocol::listening`] says.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_bus::{Bus, BusError, Down, Headers, Received};
-use muster_protocol::fact::{AgentId, Fact, Heartbeat, Hello, Standing, Welcome};
-use muster_protocol::region::{Command, Heard, MACHINE_VERSION};
+use muster_protocol::fact::{AgentId, Fact, Heartbeat, Welcome};
+use muster_protocol::listening::{GREET_MIN, Hear, LEAVE_TO_OTHERS, Listening, Welcomed, still_new};
+use muster_protocol::region::Command;
 use muster_telemetry::{TraceContext, metrics};
 use muster_wire::record::{Downward, Upward};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
@@ -17,14 +19,8 @@ use crate::driver::Handle;
 use crate::leadership::Leading;
 use crate::reporter::Ask;
 
-/// Pauses between greetings that nobody answered, doubling.
-const GREET_MIN: Duration = Duration::from_millis(500);
-const GREET_MAX: Duration = Duration::from_secs(30);
 /// Time between signs of life.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
-/// How long an agent that neither leads nor has a waiter leaves a fact to
-/// others.
-const LEAVE_TO_OTHERS: Duration = Duration::from_millis(200);
 
 /// How it stands with the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +44,8 @@ pub(crate) struct Downlink {
     address: String,
     asks: mpsc::Sender<Ask>,
     link: watch::Sender<Link>,
+    /// The zero of the machine's instants.
+    started: Instant,
 }
 
 impl Downlink {
@@ -62,7 +60,7 @@ impl Downlink {
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         let link = watch::Sender::new(Link::BusAway("not tried yet".to_owned()));
-        Self { handle, bus, leading, agent, address, asks, link }
+        Self { handle, bus, leading, agent, address, asks, link, started: Instant::now() }
     }
 
     /// How it stands with the coordinator, and every change of that.
@@ -103,8 +101,6 @@ impl Downlink {
     }
 
     async fn hear(&self, mut down: Box<dyn Down>) -> BusError {
-        let mut pause = GREET_MIN;
-        let mut next_greeting = tokio::time::Instant::now();
         self.link.send_if_modified(|link| {
             let away = matches!(link, Link::BusAway(_));
             if away {
@@ -112,49 +108,34 @@ impl Downlink {
             }
             away
         });
-        let mut greeted = false;
+        let mut machine = Listening::new(self.agent.clone(), self.address.clone());
+        machine.followed(self.started.elapsed());
         loop {
+            // While nothing is due this instant is not waited for.
+            let next = self.started + machine.next_greeting().unwrap_or_default();
             tokio::select! {
                 received = down.next() => match received {
-                    Ok(received) => greeted = self.received(received, greeted).await,
+                    Ok(received) => self.received(&mut machine, received).await,
                     Err(error) => return error,
                 },
-                () = tokio::time::sleep_until(next_greeting), if !greeted => {
-                    if let Err(error) = self.greet().await {
+                () = tokio::time::sleep_until(next), if !machine.is_greeted() => {
+                    let now = self.started.elapsed();
+                    let hello = self.handle.read(|region| machine.greet(region, now));
+                    if let Some(hello) = hello
+                        && let Err(error) = self.bus.send_up(&Upward::Hello(hello), Headers::new()).await
+                    {
                         return error;
                     }
-                    next_greeting = tokio::time::Instant::now() + pause;
-                    pause = GREET_MAX.min(pause * 2);
                 }
             }
         }
     }
 
-    async fn greet(&self) -> Result<(), BusError> {
-        let stamp = self.handle.read(muster_protocol::region::Region::stamp);
-        let hello = Hello {
-            region: self.handle.read(|region| region.name().clone()),
-            agent: self.agent.clone(),
-            history: stamp.history,
-            shard: stamp.shard,
-            head: stamp.index,
-            machine_version: MACHINE_VERSION,
-            address: self.address.clone(),
-        };
-        self.bus.send_up(&Upward::Hello(hello), Headers::new()).await
-    }
-
-    async fn received(&self, received: Received<Downward>, greeted: bool) -> bool {
+    async fn received(&self, machine: &mut Listening, received: Received<Downward>) {
         let Received { place, headers, content } = received;
         match content {
-            Ok(Downward::Welcome(welcome)) if welcome.agent == self.agent => self.welcomed(&welcome).await,
-            Ok(Downward::Welcome(_)) => greeted,
-            Ok(Downward::Fact(fact)) => {
-                if greeted {
-                    self.fact(fact, &headers);
-                }
-                greeted
-            }
+            Ok(Downward::Welcome(welcome)) => self.welcomed(machine, &welcome).await,
+            Ok(Downward::Fact(fact)) => self.fact(machine, fact, &headers),
             Err(poison) => {
                 metrics::poison_messages().increment(1);
                 error!(
@@ -164,75 +145,50 @@ impl Downlink {
                     error = poison.error,
                     "a record from the coordinator can't be read; it is passed over, and what it said is repeated"
                 );
-                greeted
             }
         }
     }
 
     /// Whether the coordinator takes this region's log for what it is.
-    async fn welcomed(&self, welcome: &Welcome) -> bool {
-        let (name, history) = self.handle.read(|region| (region.name().clone(), region.history()));
-        if welcome.region != name || welcome.history != history {
-            return false;
-        }
-        let refusal = match welcome.standing {
-            Standing::Current => self.set_back(welcome.index).await,
-            Standing::Unknown => Some(format!(
-                "region {name} has another log than the one the coordinator knows; this version can't adopt it: bring back the etcd data the region had"
-            )),
-            Standing::Superseded => Some(format!("region {name} was given another log; this one is out of use")),
-            Standing::Undeclared => Some(format!("region {name} is not declared: muster region declare {name}")),
+    async fn welcomed(&self, machine: &mut Listening, welcome: &Welcome) {
+        let refusal = match self.handle.read(|region| machine.welcomed(welcome, region)) {
+            Welcomed::NotForUs | Welcomed::OtherHistory => return,
+            Welcomed::Refused(refused) => Some(refused.to_string()),
+            Welcomed::Compare { seen } => match self.handle.fresh().await {
+                Ok(()) => self.handle.read(|region| machine.compared(seen, region)).err().map(|why| why.to_string()),
+                Err(error) => Some(format!("the region's log does not say where it ends ({error:?})")),
+            },
         };
         match refusal {
             None => {
                 if self.link.send_replace(Link::Up) != Link::Up {
-                    info!(region = %name, "the coordinator answers");
+                    info!(region = %welcome.region, "the coordinator answers");
                 }
                 let _ = self.asks.send(Ask::Everything).await;
-                true
             }
             Some(why) => {
                 let refused = Link::Refused(why.clone());
                 if self.link.send_replace(refused.clone()) != refused {
                     error!("{why}");
                 }
-                false
             }
         }
     }
 
-    /// A log that ends before what the coordinator has seen of it was restored
-    /// from a backup: acting on it could take back what was promised.
-    async fn set_back(&self, seen: u64) -> Option<String> {
-        if let Err(error) = self.handle.fresh().await {
-            return Some(format!("the region's log does not say where it ends ({error:?})"));
-        }
-        let index = self.handle.read(muster_protocol::region::Region::index);
-        (index < seen).then(|| {
-            format!("the region's log ends at {index}, but the coordinator has seen {seen}: it was set back; stop the region's agents and bring back the etcd data it had")
-        })
-    }
-
-    fn fact(&self, fact: Fact, headers: &Headers) {
-        let (concerned, heard, leading) =
-            self.handle.read(|region| (fact.concerns(region.name()), region.heard(&fact), self.leading.is_leading()));
-        if !concerned {
-            return;
-        }
+    fn fact(&self, machine: &Listening, fact: Fact, headers: &Headers) {
         let id = fact.generation().clone();
-        match heard {
-            Heard::Known if leading => {
-                // A full queue means the reporter is busy telling anyway.
-                let _ = self.asks.try_send(Ask::Again(id.barrier, id.n));
-            }
-            Heard::Known => {}
-            Heard::Different => {
+        let (leading, waits) = (self.leading.is_leading(), self.handle.waiters().concerned(&id.barrier, id.n));
+        match self.handle.read(|region| machine.fact(&fact, region, leading, waits)) {
+            Hear::Nothing => {}
+            // A full queue means the reporter is busy telling anyway.
+            Hear::TellAgain => drop(self.asks.try_send(Ask::Again(id.barrier, id.n))),
+            Hear::Alarm => {
                 metrics::invariant_violations("I2").increment(1);
                 error!(generation = %id, "the coordinator says another outcome than the one that was applied here; the applied one stays");
             }
-            Heard::New => {
-                let at_once = leading || self.handle.waiters().concerned(&id.barrier, id.n);
-                tokio::spawn(append(self.handle.clone(), fact, TraceContext::from_map(headers), at_once));
+            hear @ (Hear::Append | Hear::AppendLater) => {
+                let pause = if hear == Hear::Append { Duration::ZERO } else { LEAVE_TO_OTHERS };
+                tokio::spawn(append(self.handle.clone(), fact, TraceContext::from_map(headers), pause));
             }
         }
     }
@@ -262,10 +218,10 @@ impl Downlink {
 }
 
 /// Puts a fact on the region's log, unless somebody else has done it.
-async fn append(handle: Handle, fact: Fact, cause: Option<TraceContext>, at_once: bool) {
-    if !at_once {
-        tokio::time::sleep(LEAVE_TO_OTHERS).await;
-        if handle.read(|region| region.heard(&fact)) != Heard::New {
+async fn append(handle: Handle, fact: Fact, cause: Option<TraceContext>, pause: Duration) {
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+        if !handle.read(|region| still_new(&fact, region)) {
             return;
         }
     }

@@ -1,16 +1,14 @@
-//! The region's leader: counts the region's time, sees which agents are gone,
-//! replaces the log's prefix by snapshots, and repeats what is unanswered.
-//! It is on nobody's way: arrivals and releases need no leader.
-//!
-//! Leadership is a hint. What makes it safe is the epoch that every command of
-//! a leader carries, and that `apply` refuses an older one.
+//! Carries out one agent's part in leading its region, as
+//! [`muster_protocol::leadership`] says: stands for election, appends what a
+//! leader has to say, lists the registered agents, puts snapshots in place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use muster_protocol::identity::{Epoch, Writer};
-use muster_protocol::region::{Command, Refusal, Reply};
+use muster_protocol::leadership::{CAMPAIGN_INTERVAL, Elected, Leadership as Machine};
+use muster_protocol::region::{Command, Region};
+use muster_protocol::replica::Replica;
 use muster_telemetry::metrics;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,13 +16,6 @@ use tracing::{debug, info, warn};
 
 use crate::driver::Handle;
 use crate::log::{Installed, RegionLog};
-
-/// Time between two looks at who leads.
-const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two looks at which agents are gone.
-const AGENTS_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the region's time is counted while only retention waits for it.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether this agent leads, for everybody in it.
 #[derive(Clone, Debug, Default)]
@@ -47,18 +38,9 @@ pub(crate) struct Leadership {
     handle: Handle,
     log: Arc<dyn RegionLog>,
     leading: Leading,
-    reign: Option<Reign>,
-    snapshot_index: u64,
-    snapshot_every: u64,
-}
-
-/// What a leader remembers.
-struct Reign {
-    writer: Writer,
-    epoch: Epoch,
-    /// Up to when the region's time was counted.
-    counted_at: Instant,
-    agents_at: Instant,
+    machine: Machine,
+    /// The zero of the machine's instants.
+    started: Instant,
 }
 
 impl Leadership {
@@ -66,7 +48,7 @@ impl Leadership {
     /// it puts a snapshot in place of them.
     #[must_use]
     pub(crate) fn new(handle: Handle, log: Arc<dyn RegionLog>, leading: Leading, snapshot_every: u64) -> Self {
-        Self { handle, log, leading, reign: None, snapshot_index: 0, snapshot_every: snapshot_every.max(1) }
+        Self { handle, log, leading, machine: Machine::new(snapshot_every), started: Instant::now() }
     }
 
     /// Leads, or waits to, until the shutdown.
@@ -85,8 +67,8 @@ impl Leadership {
             }
         }
         self.leading.set(None);
-        if let Some(reign) = self.reign
-            && let Err(error) = self.log.resign(reign.writer, reign.epoch).await
+        if let Some((writer, epoch)) = self.machine.mandate()
+            && let Err(error) = self.log.resign(writer, epoch).await
         {
             debug!(%error, "step down; the lease does it");
         }
@@ -104,87 +86,61 @@ impl Leadership {
                 }
             },
         };
-        match epoch {
-            None => self.step_down(),
-            Some((writer, epoch)) => {
-                if self.reign.as_ref().is_none_or(|reign| reign.epoch != epoch) {
-                    self.take_over(writer, epoch).await;
-                }
-                self.lead().await;
+        match (self.machine.elected(epoch.map(|(_, epoch)| epoch)), epoch) {
+            (Elected::TakesOver(command), Some((writer, epoch))) => {
+                self.leading.set(None);
+                self.take_over(writer, epoch, command).await;
             }
+            (Elected::Another(led), _) => self.stepped_down(led),
+            (Elected::Acts | Elected::TakesOver(_), _) => {}
         }
+        self.lead().await;
     }
 
-    fn step_down(&mut self) {
+    fn stepped_down(&self, led: Option<Epoch>) {
         self.leading.set(None);
-        if let Some(reign) = self.reign.take() {
-            info!(epoch = %reign.epoch, "no longer leads the region");
+        if let Some(epoch) = led {
+            info!(%epoch, "no longer leads the region");
         }
     }
 
-    /// Acts only after its own word has been applied: from there on every
-    /// older leader is powerless.
-    async fn take_over(&mut self, writer: Writer, epoch: Epoch) {
-        if let Ok(Reply::Done { .. }) = self.handle.submit(Command::TookOver { epoch }, None).await {
+    async fn take_over(&mut self, writer: Writer, epoch: Epoch, command: Command) {
+        let Ok(reply) = self.handle.submit(command, None).await else { return };
+        if self.machine.took_over(writer, epoch, &reply, self.started.elapsed()) {
             info!(%epoch, "leads the region");
-            let now = Instant::now();
-            self.reign = Some(Reign { writer, epoch, counted_at: now, agents_at: now });
             self.leading.set(Some(epoch));
         }
     }
 
     async fn lead(&mut self) {
-        let Some(reign) = &self.reign else { return };
-        let epoch = reign.epoch;
-        if reign.counted_at.elapsed() >= CLOCK_INTERVAL {
-            self.count_time(epoch).await;
+        let now = self.started.elapsed();
+        if let Some(command) = self.handle.read(|region| self.machine.count_time(region, now)) {
+            self.submit(command).await;
         }
-        if self.reign.as_ref().is_some_and(|reign| reign.agents_at.elapsed() >= AGENTS_INTERVAL) {
-            self.look_for_lost_agents(epoch).await;
+        let now = self.started.elapsed();
+        if self.handle.read(|region| self.machine.looks_for_agents(region, now)) {
+            self.look_for_lost_agents().await;
         }
-        self.snapshot(epoch).await;
+        if let Some(epoch) = self.handle.read(|region| self.machine.snapshot_due(region)) {
+            self.snapshot(epoch).await;
+        }
     }
 
-    async fn count_time(&mut self, epoch: Epoch) {
-        let Some(reign) = &mut self.reign else { return };
-        let now = Instant::now();
-        let by_ms = now.saturating_duration_since(reign.counted_at).as_millis() as u64;
-        reign.counted_at = now;
-        let from_ms = self.handle.read(muster_protocol::region::Region::clock_ms);
-        let command = Command::ClockAdvanced { epoch, from_ms, to_ms: from_ms + by_ms };
-        let reply = self.handle.submit(command, None).await;
-        self.heed(reply);
-    }
-
-    /// A writer whose registration is gone can't land anything any more: its
-    /// place in the state can be forgotten.
-    async fn look_for_lost_agents(&mut self, epoch: Epoch) {
-        if let Some(reign) = &mut self.reign {
-            reign.agents_at = Instant::now();
-        }
+    async fn look_for_lost_agents(&mut self) {
         let known: Vec<Writer> = self.handle.read(|region| region.writers().keys().copied().collect());
-        if known.len() < 2 {
-            return;
-        }
-        let registered = match self.log.registrations().await {
-            Ok(registered) => registered,
+        let registered: Vec<Writer> = match self.log.registrations().await {
+            Ok(registered) => registered.into_iter().map(|agent| agent.writer).collect(),
             Err(error) => return debug!(%error, "list the region's agents"),
         };
-        let lost = known.into_iter().filter(|writer| registered.iter().all(|agent| agent.writer != *writer));
-        for writer in lost.collect::<Vec<_>>() {
-            info!(%writer, "an agent of the region is gone");
-            let reply = self.handle.submit(Command::AgentLost { epoch, writer }, None).await;
-            self.heed(reply);
+        for command in self.machine.lost_agents(&known, &registered) {
+            info!(?command, "an agent of the region is gone");
+            self.submit(command).await;
         }
     }
 
     async fn snapshot(&mut self, epoch: Epoch) {
-        let index = self.handle.read(muster_protocol::region::Region::index);
-        if index < self.snapshot_index + self.snapshot_every {
-            return;
-        }
-        let (snapshot, seqs) = self.handle.replica(muster_protocol::replica::Replica::snapshot);
-        let index = snapshot.region.index();
+        let (snapshot, seqs) = self.handle.replica(Replica::snapshot);
+        let index = Region::index(&snapshot.region);
         // Encoding a large state takes a while, and blocks nobody's wait.
         let Ok(bytes) = tokio::task::spawn_blocking(move || snapshot.encode()).await else { return };
         match self.log.install_snapshot(epoch, index, &bytes, &seqs).await {
@@ -192,14 +148,15 @@ impl Leadership {
             Ok(Installed::No) => debug!(index, "another leader or a newer snapshot is in place"),
             Err(error) => return warn!(error = %muster_telemetry::chain(&error), "install a snapshot"),
         }
-        self.snapshot_index = index;
+        self.machine.snapshot_done(index);
     }
 
     /// A refusal for its epoch tells a leader that it is one no longer.
-    fn heed(&mut self, reply: Result<Reply, crate::driver::NoAnswer>) {
-        if let Ok(Reply::Refused(Refusal::OldEpoch { .. })) = reply {
+    async fn submit(&mut self, command: Command) {
+        let Ok(reply) = self.handle.submit(command, None).await else { return };
+        if let Some(epoch) = self.machine.heed(&reply) {
             metrics::fencing_rejections().increment(1);
-            self.step_down();
+            self.stepped_down(Some(epoch));
         }
     }
 }

@@ -1,16 +1,12 @@
-//! Tells the coordinator what the region knows: at once when somebody waits
-//! for it, at most once a second per generation otherwise, and again with
-//! growing pauses while nothing came of it.
-//!
-//! Reports are states: a lost one costs the time until the next.
+//! Tells the coordinator what the region knows, when
+//! [`muster_protocol::reporting`] says so.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_bus::{Bus, Headers};
 use muster_protocol::name::BarrierName;
-use muster_protocol::region::Effect;
+use muster_protocol::reporting::{Reporting, Subject};
 use muster_telemetry::TraceContext;
 use muster_wire::record::Upward;
 use tokio::sync::{Semaphore, mpsc};
@@ -21,17 +17,10 @@ use tracing::{Instrument, debug};
 use crate::driver::{Handle, News};
 use crate::leadership::Leading;
 
-/// The shortest time between two reports of progress of one generation.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Pauses between repeats of what is unanswered.
-const REPEAT_MIN: Duration = Duration::from_secs(1);
-const REPEAT_MAX: Duration = Duration::from_secs(30);
 /// How often the due ones are looked for.
 const TICK: Duration = Duration::from_millis(250);
 /// Reports on their way at once. What finds no room is due again later.
 const IN_FLIGHT_MAX: usize = 256;
-
-type Generation = (BarrierName, u64);
 
 /// What is asked of the reporter from outside.
 #[derive(Debug)]
@@ -42,31 +31,14 @@ pub(crate) enum Ask {
     Again(BarrierName, u64),
 }
 
-/// When one generation is due.
-struct Schedule {
-    sent_at: Option<Instant>,
-    /// Progress that waits for its second to pass.
-    changed: bool,
-    repeat_after: Duration,
-}
-
-impl Schedule {
-    fn new() -> Self {
-        Self { sent_at: None, changed: false, repeat_after: REPEAT_MIN }
-    }
-
-    fn due(&self, now: Instant, leading: bool) -> bool {
-        let since = self.sent_at.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
-        self.changed && since >= PROGRESS_INTERVAL || leading && since >= self.repeat_after
-    }
-}
-
 /// Reports for one agent.
 pub(crate) struct Reporter {
     handle: Handle,
     bus: Arc<dyn Bus>,
     leading: Leading,
-    open: HashMap<Generation, Schedule>,
+    machine: Reporting,
+    /// The zero of the machine's instants.
+    started: Instant,
     room: Arc<Semaphore>,
 }
 
@@ -74,7 +46,8 @@ impl Reporter {
     /// A reporter of what this replica knows.
     #[must_use]
     pub(crate) fn new(handle: Handle, bus: Arc<dyn Bus>, leading: Leading) -> Self {
-        Self { handle, bus, leading, open: HashMap::new(), room: Arc::new(Semaphore::new(IN_FLIGHT_MAX)) }
+        let (machine, started) = (Reporting::default(), Instant::now());
+        Self { handle, bus, leading, machine, started, room: Arc::new(Semaphore::new(IN_FLIGHT_MAX)) }
     }
 
     /// Reports until the shutdown.
@@ -97,64 +70,30 @@ impl Reporter {
     }
 
     fn news(&mut self, news: News) {
-        let Effect::Changed { barrier, n, urgent } = news.effect else { return };
-        let generation = (barrier, n);
-        let ended = self.handle.read(|region| region.generation(&generation.0, n).is_none_or(|g| g.ended().is_some()));
-        let schedule = self.open.entry(generation.clone()).or_insert_with(Schedule::new);
-        schedule.repeat_after = REPEAT_MIN;
-        let first = schedule.sent_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL);
-        // What another agent appended is that agent's to tell; should it die
-        // first, the leader's repeats do.
-        if news.own && (urgent || first) {
-            self.send(&generation, news.cause);
-        } else if news.own {
-            schedule.changed = true;
-        }
-        if ended {
-            self.open.remove(&generation);
+        let now = self.started.elapsed();
+        let due = self.handle.read(|region| self.machine.heed(&news.effect, news.own, region, now));
+        if let Some(subject) = due {
+            self.send(&subject, news.cause);
         }
     }
 
     fn ask(&mut self, ask: Ask) {
         match ask {
-            Ask::Everything => {
-                let open: Vec<Generation> = self.handle.read(|region| {
-                    let generations = region.barriers().flat_map(|(name, b)| b.generations().map(move |g| (name, g)));
-                    generations
-                        .filter(|(_, generation)| generation.ended().is_none())
-                        .map(|(name, generation)| (name.clone(), generation.id().n))
-                        .collect()
-                });
-                // Due at the next tick, as if never sent.
-                self.open = open.into_iter().map(|generation| (generation, Schedule::new())).collect();
-            }
+            Ask::Everything => self.handle.read(|region| self.machine.everything(region)),
             Ask::Again(barrier, n) => self.send(&(barrier, n), None),
         }
     }
 
     fn send_due(&mut self) {
-        let (now, leading) = (Instant::now(), self.leading.is_leading());
-        let due: Vec<(Generation, bool)> = self
-            .open
-            .iter()
-            .filter(|(_, schedule)| schedule.due(now, leading))
-            .map(|(generation, schedule)| (generation.clone(), schedule.changed))
-            .collect();
-        for (generation, changed) in due {
-            self.send(&generation, None);
-            if let Some(schedule) = self.open.get_mut(&generation).filter(|_| !changed) {
-                schedule.repeat_after = REPEAT_MAX.min(schedule.repeat_after * 2);
-            }
+        for subject in self.machine.due(self.started.elapsed(), self.leading.is_leading()) {
+            self.send(&subject, None);
         }
     }
 
-    fn send(&mut self, generation: &Generation, cause: Option<TraceContext>) {
+    fn send(&mut self, subject: &Subject, cause: Option<TraceContext>) {
         let Ok(room) = self.room.clone().try_acquire_owned() else { return };
-        let Some(report) = self.handle.read(|region| region.report(&generation.0, generation.1)) else { return };
-        if let Some(schedule) = self.open.get_mut(generation) {
-            schedule.sent_at = Some(Instant::now());
-            schedule.changed = false;
-        }
+        let Some(report) = self.handle.read(|region| region.report(&subject.0, subject.1)) else { return };
+        self.machine.sent(subject, self.started.elapsed());
         let span = tracing::info_span!("report", generation = %report.generation, complete = report.complete);
         if let Some(cause) = &cause {
             cause.set_parent(&span);

@@ -11,6 +11,8 @@
 //! region                            one region's machine: apply(state, command)
 //! global                            one barrier's machine at the coordinator
 //! entry, replica                    the log a region's agents replay, and the machine that follows it
+//! reporting, listening, leadership  an agent's other parts: tell the coordinator, hear it, lead the region
+//! repeats                           what the coordinator says again, and when
 //! invariant                         the numbered promises, as predicates
 //! ```
 #![no_std]
@@ -27,11 +29,15 @@ pub mod generation;
 pub mod global;
 pub mod identity;
 pub mod invariant;
+pub mod leadership;
 pub mod lease;
+pub mod listening;
 pub mod name;
 pub mod outcome;
 pub mod participants;
 pub mod region;
+pub mod repeats;
 pub mod replica;
 pub mod report;
+pub mod reporting;
 pub mod spec;
