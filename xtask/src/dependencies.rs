@@ -7,6 +7,7 @@ const PROTOCOL: &str = "muster-protocol";
 const AGENT: &str = "muster-regional-agent";
 const COORDINATOR: &str = "muster-global-coordinator";
 const TESTS: &str = "muster-tests";
+const SIMULATION: &str = "muster-simulation";
 const BENCHMARKS: &str = "muster-benchmarks";
 
 const SHARED: &[&str] = &[PROTOCOL, "muster-wire", "muster-bus", "muster-http", "muster-telemetry", "muster-client"];
@@ -25,6 +26,7 @@ const DIRECTIONS: &[(&str, &[&[&str]])] = &[
     (COORDINATOR, &[SHARED]),
     ("muster-embedded", &[SHARED, &[AGENT, COORDINATOR]]),
     ("muster", &[SHARED, &[AGENT, COORDINATOR, "muster-embedded"]]),
+    (SIMULATION, &[&[PROTOCOL]]),
     (TESTS, &[SHARED, &[AGENT, COORDINATOR, "muster-embedded"]]),
     (BENCHMARKS, &[SHARED, &[AGENT, COORDINATOR, "muster-embedded", TESTS]]),
     ("xtask", &[]),

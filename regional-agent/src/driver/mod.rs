@@ -24,7 +24,7 @@ use std::time::Duration;
 use muster_protocol::fact::AgentId;
 use muster_protocol::identity::Writer;
 use muster_protocol::region::{Effect, Region};
-use muster_protocol::replica::{Answer, Input, Logged, Output, Replica, Stop, Ticket};
+use muster_protocol::replica::{Answer, Input, Logged, Output, Patience, Replica, Stop, Ticket};
 use muster_telemetry::{TraceContext, metrics};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -38,10 +38,6 @@ use crate::waiters::Waiters;
 
 /// Messages from outside that wait for the driver.
 const INBOX_MAX: usize = 16_384;
-/// How long a landed entry or a fresh read may take to be applied before the
-/// log is read anew.
-const OVERDUE: Duration = Duration::from_secs(1);
-
 /// Callers that the span of an append links to.
 const LINKS_MAX: usize = 16;
 
@@ -125,7 +121,7 @@ struct Driver {
     reads: u64,
     followers: u64,
     follower: Option<tokio::task::AbortHandle>,
-    overdue_at: Option<u64>,
+    patience: Patience,
     tracker: TaskTracker,
 }
 
@@ -158,7 +154,7 @@ pub fn start(
         reads: 0,
         followers: 0,
         follower: None,
-        overdue_at: None,
+        patience: Patience::default(),
         tracker: TaskTracker::new(),
     };
     let task = tokio::spawn(driver.run(messages, results, shutdown));
@@ -174,7 +170,7 @@ impl Driver {
     ) {
         let first = self.shared.read(Replica::start);
         self.carry_out(first);
-        let mut timer = tokio::time::interval(OVERDUE);
+        let mut timer = tokio::time::interval(Patience::PERIOD);
         timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -254,10 +250,8 @@ impl Driver {
     /// Something landed, or a read is due, and a whole period brought no
     /// entry: the hint was lost.
     fn look_for_overdue(&mut self) {
-        let (expects, index) = self.shared.read(|replica| (replica.expects_entries(), replica.region().index()));
-        let overdue = expects && self.overdue_at == Some(index);
-        self.overdue_at = expects.then_some(index);
-        if overdue {
+        let patience = &mut self.patience;
+        if self.shared.read(|replica| patience.is_over(replica)) {
             self.step(Input::Overdue);
         }
     }

@@ -14,6 +14,7 @@
 //! reporting, listening, leadership  an agent's other parts: tell the coordinator, hear it, lead the region
 //! repeats                           what the coordinator says again, and when
 //! invariant                         the numbered promises, as predicates
+//! mutant                            known bugs, built in only to be caught
 //! ```
 #![no_std]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -32,6 +33,7 @@ pub mod invariant;
 pub mod leadership;
 pub mod lease;
 pub mod listening;
+pub mod mutant;
 pub mod name;
 pub mod outcome;
 pub mod participants;

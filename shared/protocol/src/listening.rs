@@ -16,6 +16,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::fact::{AgentId, Fact, Hello, Standing, Welcome};
+use crate::mutant;
 use crate::name::RegionName;
 use crate::region::{Heard, MACHINE_VERSION, Region};
 
@@ -186,7 +187,7 @@ impl Listening {
     /// waits here for its generation.
     #[must_use]
     pub fn fact(&self, fact: &Fact, region: &Region, leading: bool, waits: bool) -> Hear {
-        if !self.greeted || !fact.concerns(region.name()) {
+        if !self.greeted && !mutant!(ActsUnwelcomed) || !fact.concerns(region.name()) {
             return Hear::Nothing;
         }
         match region.heard(fact) {

@@ -10,6 +10,7 @@ use super::{Barrier, Change, Command, Context, Expect, Generation, Refusal, Repl
 use crate::caps;
 use crate::fact::{Decided, Fact, Next};
 use crate::generation::GenerationId;
+use crate::mutant;
 use crate::name::Key;
 use crate::outcome::{Break, BreakReason, Outcome, Verdict};
 use crate::report::RegionReport;
@@ -60,6 +61,9 @@ impl Work<'_> {
             None => {}
         }
         let created = self.barrier.deleted;
+        if created && mutant!(NumbersRestart) {
+            self.barrier.next_n = 1;
+        }
         self.barrier.deleted = false;
         self.barrier.revision += 1;
         self.barrier.specs.insert(self.barrier.revision, spec.clone());
@@ -191,6 +195,9 @@ impl Work<'_> {
     }
 
     fn expire(&mut self, n: u64) -> Result<Reply, Refusal> {
+        if mutant!(TimerOfOldGeneration) {
+            return self.abort(self.barrier.next_n - 1, None, "an old timer");
+        }
         let before = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?.0.decided.is_some();
         self.evaluate(n)?;
         let (generation, _) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;

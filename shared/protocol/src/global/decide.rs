@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::Generation;
 use crate::identity::Timestamp;
+use crate::mutant;
 use crate::name::RegionName;
 use crate::outcome::{Break, BreakReason, Release, Verdict};
 use crate::report::RegionReport;
@@ -26,7 +27,9 @@ fn released(generation: &Generation, spec: &Spec) -> Option<Release> {
     let Rule::All = spec.release_when;
     let reports: Vec<(&RegionName, &RegionReport)> =
         spec.regions.keys().filter_map(|region| generation.reports.get_key_value(region)).collect();
-    if reports.len() < spec.regions.len() || reports.iter().any(|(_, report)| !report.complete) {
+    let complete = reports.iter().filter(|(_, report)| report.complete).count();
+    let enough = if mutant!(OneRegionFewer) { spec.regions.len() - 1 } else { spec.regions.len() };
+    if complete < enough {
         return None;
     }
     let outputs: BTreeMap<_, _> = reports
@@ -66,7 +69,7 @@ fn failed(generation: &Generation, spec: &Spec) -> Option<Break> {
 }
 
 fn deadline_exceeded(generation: &Generation, spec: &Spec, now: Timestamp) -> Option<Break> {
-    generation.deadline_at.filter(|at| now >= *at)?;
+    generation.deadline_at.filter(|at| now >= *at || mutant!(DeadlineEarly))?;
     let mut missing = 0_u64;
     let mut behind: Vec<&str> = Vec::new();
     for (region, slice) in &spec.regions {

@@ -6,6 +6,7 @@ use super::{
     Arrival, ArrivalOutcome, Arrive, Arrived, Completed, Counts, Effect, Generation, Refusal, Region, Reply, Withdraw,
 };
 use crate::caps;
+use crate::mutant;
 use crate::name::{BarrierName, ParticipantId};
 use crate::spec::Slice;
 
@@ -36,6 +37,7 @@ impl Region {
 
     fn generation_mut(&mut self, barrier: &BarrierName, n: u64) -> Result<(&mut Generation, Option<&Slice>), Refusal> {
         let barrier = self.barriers.get_mut(barrier).ok_or(Refusal::NoSuchGeneration)?;
+        let n = if mutant!(ArrivesAtLatest) { barrier.generations.keys().last().copied().unwrap_or(n) } else { n };
         let generation = barrier.generations.get_mut(&n).ok_or(Refusal::NoSuchGeneration)?;
         let slice = generation.spec.and_then(|spec| barrier.slices.get(&spec));
         Ok((generation, slice))
@@ -80,6 +82,7 @@ impl Generation {
         }
         if let Some(&through) = self.withdrawn.get(&arrive.participant)
             && arrive.attempt <= through
+            && !mutant!(NoAttemptNumber)
         {
             return Err(Refusal::Withdrawn { through });
         }
@@ -150,7 +153,7 @@ impl Generation {
             return Ok(false);
         }
         // Completion is a promise: the region told the coordinator, or will.
-        if self.completed.is_some() {
+        if self.completed.is_some() && !mutant!(WithdrawAfterComplete) {
             return Err(Refusal::Sealed);
         }
         let room = slice.participants.expected() as usize + caps::WITHDRAWN_EXTRA_MAX;

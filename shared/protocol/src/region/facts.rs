@@ -8,6 +8,7 @@ use super::{Barrier, Counts, Effect, Ended, Generation, Refusal, Region, Reply};
 use crate::fact::{Closed, Decided, Fact, Next, Opened};
 use crate::generation::GenerationId;
 use crate::identity::{Digest, Timestamp};
+use crate::mutant;
 
 impl Region {
     pub(super) fn fact(&mut self, fact: &Fact, effects: &mut Vec<Effect>) -> Result<Reply, Refusal> {
@@ -64,11 +65,11 @@ impl Region {
         let Some(generation) = barrier.generations.get_mut(&id.n) else { unreachable!("inserted above") };
         match &generation.ended {
             Some(known) if known.digest == digest => return Ok(false),
-            Some(_) => {
+            Some(_) if !mutant!(SecondOutcomeOverwrites) => {
                 effects.push(Effect::Conflict { barrier: id.barrier.clone(), n: id.n });
                 return Err(Refusal::Conflict);
             }
-            None => generation.ended = Some(Ended { outcome: outcome.clone(), digest, index }),
+            _ => generation.ended = Some(Ended { outcome: outcome.clone(), digest, index }),
         }
         let spec = generation.spec;
         effects.push(Effect::Ended { barrier: id.barrier.clone(), n: id.n });

@@ -35,6 +35,28 @@ use crate::region::{Command, Effect, Region, Reply};
 /// Appended batches whose entries were not applied yet, at most.
 const BATCHES_MAX: usize = 16;
 
+/// Notices that nothing came for a whole period though something should have:
+/// the hint that would have brought it was lost.
+#[derive(Clone, Debug, Default)]
+pub struct Patience {
+    /// The index at the last look, if something was expected then.
+    expected_at: Option<u64>,
+}
+
+impl Patience {
+    /// How long something that is expected may take to come.
+    pub const PERIOD: core::time::Duration = core::time::Duration::from_secs(1);
+
+    /// Looks, once each [`Patience::PERIOD`]. True: say [`Input::Overdue`].
+    pub fn is_over(&mut self, replica: &Replica) -> bool {
+        let index = replica.region().index();
+        let expects = replica.expects_entries();
+        let over = expects && self.expected_at == Some(index);
+        self.expected_at = expects.then_some(index);
+        over
+    }
+}
+
 /// Names one submitted command or requested read of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -333,8 +355,7 @@ impl Replica {
         self.phase == Phase::Following
     }
 
-    /// Whether something should come soon: a timer may say
-    /// [`Input::Overdue`] after a second of this.
+    /// Whether something should come soon; see [`Patience`].
     #[must_use]
     pub fn expects_entries(&self) -> bool {
         let landed = self.batches.keys().any(|seq| Some(*seq) != self.in_flight);

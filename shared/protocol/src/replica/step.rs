@@ -7,6 +7,7 @@ use super::{Answer, Appended, Input, Logged, NotDone, Output, Phase, Queued, Rep
 use crate::caps;
 use crate::entry::{Body, Entry, Snapshot, Witness};
 use crate::identity::{Digest, Writer};
+use crate::mutant;
 use crate::region::Command;
 
 impl Replica {
@@ -53,7 +54,24 @@ impl Replica {
         };
         match refusal {
             Some(why) => outputs.push(Output::Answer { ticket, answer: Answer::NotDone(why) }),
-            None => self.queue.push_back(Queued { ticket, command }),
+            None => {
+                #[cfg(feature = "mutants")]
+                self.speak_early(ticket, &command, outputs);
+                self.queue.push_back(Queued { ticket, command });
+            }
+        }
+    }
+
+    /// Answers from the bare replica: what no replica may do.
+    #[cfg(feature = "mutants")]
+    fn speak_early(&self, ticket: Ticket, command: &Command, outputs: &mut Vec<Output>) {
+        let body = Body { witness: self.witness(), commands: Vec::from([command.clone()]) };
+        let writer = self.writer.unwrap_or_default();
+        let entry = Entry { index: self.region.index() + 1, writer, seq: u64::MAX, body };
+        let reply = self.region.clone().apply(&entry, &mut Vec::new()).pop();
+        let refused = matches!(reply, Some(crate::region::Reply::Refused(_)));
+        if mutant!(AcknowledgeBeforeDurable) || mutant!(StaleRefusal) && refused {
+            outputs.extend(reply.map(|reply| Output::Answer { ticket, answer: Answer::Reply(reply) }));
         }
     }
 
@@ -128,6 +146,7 @@ impl Replica {
                 let answer = Answer::NotDone(why);
                 outputs.extend(commands.iter().map(|q| Output::Answer { ticket: q.ticket, answer: answer.clone() }));
             }
+            Appended::Unknown if mutant!(RetryAppendedTwice) => self.resubmit(seq),
             Appended::Unknown => {
                 if let Some(batch) = self.batches.get_mut(&seq) {
                     batch.attempt += 1;
@@ -144,6 +163,8 @@ impl Replica {
             if !self.is_following() {
                 return;
             }
+            let at_head = || Logged { index: self.region.index() + 1, ..logged.clone() };
+            let logged = if mutant!(NoHeadIndex) && logged.index > self.region.index() { &at_head() } else { logged };
             match logged.index.checked_sub(self.region.index()) {
                 None | Some(0) => {}
                 Some(1) => {
@@ -171,7 +192,7 @@ impl Replica {
         outputs: &mut Vec<Output>,
     ) -> Result<(), Stop> {
         let Phase::CatchingUp { anew } = self.phase else { return Ok(()) };
-        if head < self.region.index() {
+        if head < self.region.index() && !mutant!(SetBackUnnoticed) {
             return Err(Stop::SetBack { head, seen: self.region.index() });
         }
         if anew {

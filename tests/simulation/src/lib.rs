@@ -1,0 +1,1 @@
+//! Whole regions and coordinators on simulated log, bus and store.
