@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use futures::future::try_join_all;
+use muster_protocol::name::RegionName;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -14,17 +15,22 @@ use super::{Outcome, on_processes};
 use crate::cluster::processes::{Extras, Processes};
 use crate::cluster::{Cluster, Part, Shape};
 use crate::services::Services;
+use crate::worker::Worker;
 use crate::world::World;
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
+    /// The first agent that ever comes to its region.
+    FirstAgent,
     Agent,
     Coordinator,
 }
 
 /// Every point there is, and whose it is.
 const POINTS: &[(&str, Who)] = &[
+    ("log.create.before", Who::FirstAgent),
+    ("log.create.after", Who::FirstAgent),
     ("log.register.before", Who::Agent),
     ("log.register.after", Who::Agent),
     ("log.lead.after", Who::Agent),
@@ -73,40 +79,66 @@ fn points_of(folder: &Path, found: &mut BTreeSet<String>) {
 /// Agents and coordinator are killed in two clusters beside each other.
 #[test]
 fn an_agent_dies_at_every_point() {
-    on_processes(async || die_at_every_point(Who::Agent).await);
+    let shape = Shape::default();
+    let agent = |region: usize| Part::Agent(shape.regions[region].clone(), 0);
+    // A region's log is made once, so each of these points has its own region.
+    let first: Vec<(Part, &str)> = points(Who::FirstAgent).enumerate().map(|(n, point)| (agent(n), point)).collect();
+    let extras = Extras { unborn: first.iter().map(|(part, _)| part.clone()).collect(), ..Extras::default() };
+    on_own_cluster(extras, async |world, cluster| {
+        for (part, point) in &first {
+            die_at(world, cluster, part, point).await?;
+        }
+        fill_the_log(world).await?;
+        for point in points(Who::Agent) {
+            die_at(world, cluster, &agent(0), point).await?;
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn the_coordinator_dies_at_every_point() {
-    on_processes(async || die_at_every_point(Who::Coordinator).await);
+    on_own_cluster(Extras::default(), async |world, cluster| {
+        for point in points(Who::Coordinator) {
+            die_at(world, cluster, &Part::Coordinator(0), point).await?;
+        }
+        Ok(())
+    });
 }
 
-async fn die_at_every_point(who: Who) -> Outcome {
-    let cluster = Processes::start(Shape::default(), Services::given()?, Extras::default()).await?;
-    let world = World::new(&*cluster);
-    let all = async {
-        world.define("map", json!({"generations": "keyed", "participants": ["1", "2"]})).await?;
-        fill_the_log(&world).await?;
-        for (point, _) in POINTS.iter().filter(|(_, its)| *its == who) {
-            let part = match who {
-                Who::Agent => Part::Agent(world.region(0).clone(), 0),
-                Who::Coordinator => Part::Coordinator(0),
-            };
-            die_at(&world, &cluster, &part, point).await.with_context(|| format!("{part} dies at {point}"))?;
-        }
-        world.judge().await
-    };
-    all.await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
+fn points(who: Who) -> impl Iterator<Item = &'static str> {
+    POINTS.iter().filter(move |(_, its)| *its == who).map(|(point, _)| *point)
+}
+
+fn on_own_cluster(extras: Extras, scenario: impl AsyncFnOnce(&World<'_>, &Processes) -> Outcome) {
+    on_processes(async || {
+        let cluster = Processes::start(Shape::default(), Services::given()?, extras).await?;
+        let world = World::new(&*cluster);
+        let all = async {
+            scenario(&world, &cluster).await?;
+            world.judge().await
+        };
+        all.await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
+    });
 }
 
 async fn die_at(world: &World<'_>, cluster: &Processes, part: &Part, point: &str) -> Outcome {
-    let target = world.target("map", point);
-    let workers = world.workers(&["1", "2"]);
-    world.require(&target, &workers);
-    cluster.kill(part).await?;
+    die_and_cross(world, cluster, part, point).await.with_context(|| format!("{part} dies at {point}"))
+}
+
+async fn die_and_cross(world: &World<'_>, cluster: &Processes, part: &Part, point: &str) -> Outcome {
+    let (own, others) = workers(world, cluster, part);
+    let everybody: Vec<Worker> = own.iter().chain(&others).cloned().collect();
+    let regions: BTreeSet<&RegionName> = everybody.iter().map(|worker| &worker.region).collect();
+    let more = json!({"regions": regions, "generations": "keyed", "participants": ["1", "2"]});
+    world.define(point, more).await?;
+    let target = world.target(point, "k");
+    world.require(&target, &everybody);
+    if !cluster.is_dead(part) {
+        cluster.kill(part).await?;
+    }
     cluster.arm(part, point);
     cluster.start(part).await?;
-    let (own, others) = workers.split_at(2);
     let died = Notify::new();
     let crossing = async {
         // Those of the dying agent come first: what opens, appends and reports
@@ -133,6 +165,20 @@ async fn die_at(world: &World<'_>, cluster: &Processes, part: &Part, point: &str
     };
     futures::try_join!(crossing, death)?;
     cluster.part_ready(part).await
+}
+
+/// Two participants of every region that has an agent: those of the one that is
+/// to die (of any, if it is nobody's), and the others.
+fn workers(world: &World<'_>, cluster: &Processes, part: &Part) -> (Vec<Worker>, Vec<Worker>) {
+    let dying = match part {
+        Part::Agent(region, _) => region,
+        Part::Coordinator(_) => world.region(0),
+    };
+    let lives = |region: &RegionName| !cluster.is_dead(&Part::Agent(region.clone(), 0));
+    let workers = world.workers(&["1", "2"]).into_iter();
+    workers
+        .filter(|worker| worker.region == *dying || lives(&worker.region))
+        .partition(|worker| worker.region == *dying)
 }
 
 /// A log that is worth a snapshot to whoever comes to lead.

@@ -12,6 +12,7 @@ pub mod append;
 pub mod lead;
 pub mod read;
 pub mod register;
+pub mod replay;
 pub mod snapshot;
 
 use std::sync::Arc;
@@ -37,6 +38,10 @@ pub trait Harness: Send + Sync {
 
     /// Deletes the head, as an operator's mistake does.
     async fn lose_head(&self);
+
+    /// How many entries the store holds, those included that nobody reads any
+    /// more.
+    async fn entries_kept(&self) -> u64;
 }
 
 /// One test of each check, each on its own harness.
@@ -62,6 +67,7 @@ macro_rules! region_log_conformance {
                 a_snapshot_replaces_what_it_covers, a_large_snapshot_is_read_whole, the_index_only_grows,
                 only_the_leader_replaces, an_entry_behind_the_snapshot_stays,
             }
+            replay::{replicas_come_to_the_same_state_byte_for_byte}
         }
     };
     (@each $harness:expr; $($module:ident :: { $($check:ident),* $(,)? })*) => {

@@ -64,16 +64,21 @@ pub(super) fn failed(what: &'static str) -> impl Fn(Error) -> LogError {
 /// Who the log is; makes it the first time.
 pub(super) async fn origin(db: &mut SqliteConnection) -> Result<History, Error> {
     let mut tx = db.begin_with("begin immediate").await?;
-    let fresh: [u8; 16] = rand::random();
+    let own: [u8; 16] = rand::random();
     let made = sqlx::query("insert into origin (only_row, history, numbers) values (1, $1, 0) on conflict do nothing")
-        .bind(fresh.as_slice())
+        .bind(own.as_slice())
         .execute(&mut *tx)
         .await?;
-    if made.rows_affected() == 1 {
+    let fresh = made.rows_affected() == 1;
+    if fresh {
         sqlx::query("insert into head (only_row, log_index) values (1, 0)").execute(&mut *tx).await?;
+        fail::fail_point!("log.create.before");
     }
     let history: Vec<u8> = sqlx::query_scalar("select history from origin").fetch_one(&mut *tx).await?;
     tx.commit().await?;
+    if fresh {
+        fail::fail_point!("log.create.after");
+    }
     history.try_into().map(History).map_err(|_| Error::Decode("a history has 16 bytes".into()))
 }
 

@@ -19,6 +19,12 @@ impl Harness for Embedded {
         let mut store = self.core.store.lock().await;
         sqlx::query("delete from head").execute(&mut store.db).await.unwrap();
     }
+
+    async fn entries_kept(&self) -> u64 {
+        let mut store = self.core.store.lock().await;
+        let count: i64 = sqlx::query_scalar("select count(*) from entry").fetch_one(&mut store.db).await.unwrap();
+        count.unsigned_abs()
+    }
 }
 
 fn region() -> RegionName {
@@ -68,6 +74,10 @@ impl Harness for OnFile {
 
     async fn lose_head(&self) {
         self.0.lose_head().await;
+    }
+
+    async fn entries_kept(&self) -> u64 {
+        self.0.entries_kept().await
     }
 }
 

@@ -170,7 +170,9 @@ impl Shared {
             keys.iter().map(|(key, _)| Compare::create_revision(key.as_str(), CompareOp::Equal, 0)).collect();
         let puts: Vec<_> = keys.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
         let txn = Txn::new().when(absent).and_then(puts);
+        fail::fail_point!("log.create.before");
         self.endpoints.txn(Purpose::Origin, "create the log", txn).await?;
+        fail::fail_point!("log.create.after");
         Ok(())
     }
 }

@@ -101,6 +101,10 @@ impl Harness for Region {
     async fn lose_head(&self) {
         self.raw.kv_client().delete(self.keys.head(), None).await.unwrap();
     }
+
+    async fn entries_kept(&self) -> u64 {
+        self.count(self.keys.entries()).await.unsigned_abs()
+    }
 }
 
 /// One handle that was opened already.
@@ -117,6 +121,10 @@ impl Harness for Opened {
     }
 
     async fn lose_head(&self) {
+        unreachable!("through the region");
+    }
+
+    async fn entries_kept(&self) -> u64 {
         unreachable!("through the region");
     }
 }
