@@ -41,6 +41,30 @@ pub const MAX_OPEN_MAX: u32 = 1_000;
 pub const MAX_OPEN_DEFAULT: u32 = 16;
 /// Milliseconds of the longest deadline (30 days).
 pub const DEADLINE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Milliseconds that details of finished generations are kept at most (90 days).
+pub const RETENTION_MS_MAX: u64 = 90 * 24 * 3_600 * 1_000;
+/// Milliseconds that they are kept when the definition is silent (30 days).
+pub const RETENTION_MS_DEFAULT: u64 = 30 * 24 * 3_600 * 1_000;
+/// Finished generations of one barrier that keep their details.
+pub const RETENTION_GENERATIONS_MAX: u32 = 1_000;
+/// How many times as long, and as many, bare verdicts are kept.
+pub const VERDICTS_FACTOR: u32 = 10;
+/// Levels of a release rule.
+pub const RULE_DEPTH_MAX: usize = 8;
+/// Parts of a release rule, on all levels.
+pub const RULE_NODES_MAX: usize = 256;
+/// Attempts a participant may have.
+pub const ATTEMPTS_MAX: u32 = 1_000_000;
+/// Sessions of one region.
+pub const SESSIONS_PER_REGION_MAX: usize = 200_000;
+/// Participants that one session stands for.
+pub const SESSION_PARTICIPANTS_MAX: usize = 1_000;
+/// Milliseconds of the shortest and the longest time a session may be silent.
+pub const SESSION_TTL_MS_MIN: u64 = 3_000;
+/// See [`SESSION_TTL_MS_MIN`] (1 day).
+pub const SESSION_TTL_MS_MAX: u64 = 24 * 3_600 * 1_000;
+/// Overrides that a region's own audit log keeps.
+pub const REGION_AUDIT_MAX: usize = 1_000;
 /// Names of missing participants that a report carries; the region has all.
 pub const MISSING_NAMES_MAX: usize = 100;
 /// Failures that a report names.

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Digest, Writer};
-use crate::region::{Command, Region};
+use crate::region::{Command, Region, v1};
 
 /// The version byte of entries this build writes.
 pub const ENTRY_VERSION: u8 = 1;
-/// The version byte of snapshots this build writes.
-pub const SNAPSHOT_VERSION: u8 = 1;
+/// The highest version byte of snapshots that this build writes.
+pub const SNAPSHOT_VERSION: u8 = 2;
 
 /// One entry, at its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,15 +110,29 @@ pub struct Snapshot {
     pub region: Region,
 }
 
+/// A snapshot as version 1 of the region's machine writes it.
+#[derive(Serialize, Deserialize)]
+struct SnapshotV1 {
+    hash: Digest,
+    region: v1::Region,
+}
+
 impl Snapshot {
-    /// The snapshot's bytes.
+    /// The snapshot's bytes, in the form that every agent of the region reads.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        encode(SNAPSHOT_VERSION, self)
+        match self.region.machine_version() {
+            0 | 1 => encode(1, &SnapshotV1 { hash: self.hash, region: (&self.region).into() }),
+            _ => encode(SNAPSHOT_VERSION, self),
+        }
     }
 
     /// Reads a snapshot's bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        if bytes.first() == Some(&1) {
+            let SnapshotV1 { hash, region } = decode(1, bytes)?;
+            return Ok(Self { hash, region: region.into() });
+        }
         decode(SNAPSHOT_VERSION, bytes)
     }
 }

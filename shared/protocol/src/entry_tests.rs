@@ -2,19 +2,21 @@
 //! written by the build that introduced its version; set `MUSTER_FIXTURES` to
 //! `write` to add those of a new one, never to change an old one.
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use std::path::PathBuf;
 
 use super::*;
-use crate::fact::{Closed, Decided, Fact, Next, Opened};
+use crate::fact::{Closed, Decided, Fact, Next, Opened, Waived};
 use crate::generation::GenerationId;
+use crate::global;
 use crate::identity::{Digest, Epoch, History, SessionId, Timestamp};
 use crate::outcome::{Break, BreakReason, Failure, Outcome, Override, Release, Verdict};
 use crate::participants::{IdSet, Participants};
-use crate::region::{ArrivalOutcome, Arrive, Effect, Withdraw};
-use crate::spec::{Liveness, OnLost, Slice};
+use crate::region::{ArrivalOutcome, Arrive, Effect, OpenSession, Regional, Withdraw, Work};
+use crate::spec::{Generations, Leaf, Liveness, OnLost, Rule, Scope, Slice, Spec};
 
 fn id(n: u64) -> GenerationId {
     GenerationId { barrier: "etl/map".parse().unwrap(), n, key: Some("2026-10-07".parse().unwrap()), round: 1 }
@@ -103,21 +105,85 @@ fn commands() -> Vec<Command> {
         }),
         Command::Fact(decided(1, Verdict::Broken(broken))),
         Command::Fact(decided(2, Verdict::Released(released))),
-        Command::Fact(Fact::Closed(Closed { generation: id(2), regions: vec!["us-east".parse().unwrap()] })),
         Command::ClockAdvanced { epoch: Epoch(17), from_ms: 0, to_ms: 60_000 },
         Command::AgentLost { epoch: Epoch(17), writer: Writer(3) },
         Command::VersionRaised { epoch: Epoch(17), version: 1 },
     ]
 }
 
-fn body() -> Body {
-    Body { witness: Witness { index: 41, hash: Digest([7; 32]) }, commands: commands() }
+/// The same of what version 2 of the machine added.
+fn commands_2() -> Vec<Command> {
+    let by = || Override { actor: Some("ops".to_string()), reason: "night is over".to_string() };
+    let ids = IdSet::parse(["[4-9]"]).unwrap();
+    let work = |n, who: &str| Work { barrier: "etl/map".parse().unwrap(), n, participant: who.parse().unwrap() };
+    let session = |byte, works| {
+        Command::OpenSession(OpenSession { id: SessionId([byte; 16]), ttl_ms: 30_000, works, at: Timestamp(7) })
+    };
+    let say = |command| {
+        let barrier = "local/step".parse().unwrap();
+        Command::Regional(Box::new(Regional { barrier, command, at: Timestamp(8) }))
+    };
+    let zones = [("a", "[0-4]"), ("b", "[5-9]")];
+    let zones = zones.map(|(zone, ids)| (zone.parse().unwrap(), IdSet::parse([ids]).unwrap()));
+    let regional = Slice { participants: Participants::Zones(zones.into()), ..slice() };
+    let leaf = |zone: &str| Rule::Leaf(Leaf { region: "us-east".parse().unwrap(), zone: Some(zone.parse().unwrap()) });
+    let spec = Spec {
+        name: "local/step".parse().unwrap(),
+        description: "a step".to_string(),
+        owner: "us".to_string(),
+        labels: [("app".to_string(), "etl".to_string())].into(),
+        scope: Scope::Regional,
+        regions: [("us-east".parse().unwrap(), regional)].into(),
+        generations: Generations::Keyed { max_open: 2 },
+        deadline_ms: Some(60_000),
+        release_when: Rule::AtLeast { count: 1, of: vec![Rule::Every(vec![leaf("a")]), leaf("b")] },
+        retention_ms: 1_000,
+        retention_generations: 10,
+        failures_max: 1,
+        after: Some("local/before".parse().unwrap()),
+    };
+    let key = || Some("k".parse().unwrap());
+    vec![
+        Command::TookOver { epoch: Epoch(17) },
+        Command::VersionRaised { epoch: Epoch(17), version: 2 },
+        Command::Fact(opened(3)),
+        Command::Fact(Fact::Waived(Waived {
+            generation: id(3),
+            region: "us-east".parse().unwrap(),
+            revision: 1,
+            participants: ids.clone(),
+        })),
+        session(1, vec![work(3, "1"), work(3, "2")]),
+        session(2, vec![work(3, "2")]),
+        session(3, vec![work(3, "3")]),
+        Command::AttachSession(SessionId([2; 16])),
+        Command::CloseSession(SessionId([1; 16])),
+        Command::ExpireSession { session: SessionId([3; 16]), attach: 1 },
+        say(global::Command::Define { spec: Box::new(spec), expect: global::Expect::NewOrEqual }),
+        say(global::Command::Open { key: key() }),
+        say(global::Command::Waive { n: 1, region: "us-east".parse().unwrap(), participants: Some(ids), by: by() }),
+        say(global::Command::Abort { n: 1, by: by() }),
+        say(global::Command::Retry { n: 1, key: key(), keep: true, by: by() }),
+        say(global::Command::Release { n: 2, by: by() }),
+        say(global::Command::Expire { n: 2 }),
+        say(global::Command::Delete { force: true, by: by() }),
+        Command::Ticked { epoch: Epoch(17), from_ms: 0, to_ms: 6_000, at: Timestamp(9) },
+        Command::Fact(Fact::Closed(Closed {
+            generation: id(2),
+            regions: vec!["us-east".parse().unwrap()],
+            kept: vec![1],
+        })),
+    ]
 }
 
-fn snapshot() -> Snapshot {
+fn body(commands: Vec<Command>) -> Body {
+    Body { witness: Witness { index: 41, hash: Digest([7; 32]) }, commands }
+}
+
+fn snapshot(commands: Vec<Command>) -> Snapshot {
     let mut region = Region::new("us-east".parse().unwrap(), History([1; 16]), 0);
     let mut effects: Vec<Effect> = Vec::new();
-    let entry = Entry { index: 1, writer: Writer(9), seq: 1, body: body() };
+    let entry = Entry { index: 1, writer: Writer(9), seq: 1, body: body(commands) };
     let _ = region.apply(&entry, &mut effects);
     Snapshot { hash: Digest([8; 32]), region }
 }
@@ -131,28 +197,38 @@ fn fixture(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn entries_of_version_1_stay_readable() {
-    let bytes = fixture("entry-v1.bin", &body().encode());
-    assert_eq!(Body::decode(&bytes).unwrap(), body());
-    assert_eq!(body().encode(), bytes, "the form of entries changed: raise ENTRY_VERSION and keep reading version 1");
+fn entries_stay_readable() {
+    for (name, commands) in [("entry-v1.bin", commands()), ("entry-v1-machine-2.bin", commands_2())] {
+        let body = body(commands);
+        let bytes = fixture(name, &body.encode());
+        assert_eq!(Body::decode(&bytes).unwrap(), body, "{name}");
+        assert_eq!(body.encode(), bytes, "the form of {name} changed: raise ENTRY_VERSION and keep reading this one");
+    }
 }
 
 #[test]
-fn snapshots_of_version_1_stay_readable() {
-    let bytes = fixture("snapshot-v1.bin", &snapshot().encode());
-    assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot());
-    assert_eq!(
-        snapshot().encode(),
-        bytes,
-        "the form of snapshots changed: raise SNAPSHOT_VERSION and keep reading version 1"
-    );
+fn snapshots_stay_readable() {
+    for (name, commands) in [("snapshot-v1.bin", commands()), ("snapshot-v2.bin", commands_2())] {
+        let snapshot = snapshot(commands);
+        let bytes = fixture(name, &snapshot.encode());
+        assert_eq!(Snapshot::decode(&bytes).unwrap(), snapshot, "{name}");
+        let form = "changed: raise SNAPSHOT_VERSION and keep reading this one";
+        assert_eq!(snapshot.encode(), bytes, "the form of {name} {form}");
+    }
+}
+
+/// A region whose agents do not all run version 2 writes what version 1 reads.
+#[test]
+fn a_snapshot_has_the_form_of_the_machine_that_runs() {
+    assert_eq!(snapshot(commands()).encode()[0], 1);
+    assert_eq!(snapshot(commands_2()).encode()[0], 2);
 }
 
 #[test]
 fn what_can_not_be_read_is_told_apart() {
     assert_eq!(Body::decode(&[]), Err(Unreadable::Empty));
     assert_eq!(Body::decode(&[2]), Err(Unreadable::Version { found: 2, known: 1 }));
-    let mut bytes = body().encode();
+    let mut bytes = body(commands()).encode();
     bytes.push(0);
     assert_eq!(Body::decode(&bytes), Err(Unreadable::Trailing(1)));
     bytes.truncate(bytes.len() / 2);

@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationId;
-use crate::identity::{Digest, History, Timestamp};
+use crate::identity::{Digest, Era, History, Timestamp};
 use crate::name::RegionName;
 use crate::outcome::Outcome;
+use crate::participants::IdSet;
 use crate::spec::Slice;
 
 /// One immutable fact.
@@ -21,8 +22,10 @@ pub enum Fact {
     Opened(Opened),
     /// A generation has ended.
     Decided(Decided),
-    /// A finished generation's details are past their retention.
+    /// Finished generations are forgotten.
     Closed(Closed),
+    /// Participants of a region are no longer expected.
+    Waived(Waived),
 }
 
 impl Fact {
@@ -33,6 +36,7 @@ impl Fact {
             Self::Opened(opened) => &opened.generation,
             Self::Decided(decided) => &decided.outcome.generation,
             Self::Closed(closed) => &closed.generation,
+            Self::Waived(waived) => &waived.generation,
         }
     }
 
@@ -43,6 +47,7 @@ impl Fact {
             Self::Opened(opened) => opened.region == *region,
             Self::Decided(decided) => decided.regions.contains(region),
             Self::Closed(closed) => closed.regions.contains(region),
+            Self::Waived(waived) => waived.region == *region,
         }
     }
 }
@@ -92,14 +97,33 @@ pub struct Next {
     pub opened_at: Timestamp,
 }
 
-/// A finished generation's details are past their retention.
+/// Everything of a barrier up to a generation is forgotten, but for what is
+/// listed. Forgetting is cumulative: a later fact says all that an earlier one
+/// said, so a lost one costs nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Closed {
+    /// The newest generation that is forgotten.
+    pub generation: GenerationId,
+    /// The regions that have a part in the barrier.
+    pub regions: Vec<RegionName>,
+    /// Generations before it that are not.
+    pub kept: Vec<u64>,
+}
+
+/// Participants of one region are no longer expected in one generation. The
+/// latest waiver says all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waived {
     /// Which generation.
     pub generation: GenerationId,
-    /// The regions that have a part in it.
-    pub regions: Vec<RegionName>,
+    /// The region.
+    pub region: RegionName,
+    /// Counts the waivers of this generation in this region, from 1.
+    pub revision: u32,
+    /// All who are waived.
+    pub participants: IdSet,
 }
 
 /// A region's greeting: who it is, and where its log stands.
@@ -120,6 +144,9 @@ pub struct Hello {
     pub machine_version: u16,
     /// Where the agent can be reached over HTTP.
     pub address: String,
+    /// The life of the database that it was last welcomed by.
+    #[serde(default)]
+    pub era: Option<Era>,
 }
 
 /// An agent process: its configured name and a random instance.
@@ -146,6 +173,13 @@ pub struct Welcome {
     pub standing: Standing,
     /// The highest index it has seen of that life.
     pub index: u64,
+    /// The life of the coordinator's database. One that the agent has not
+    /// heard of may have lost what the region was told.
+    #[serde(default)]
+    pub era: Option<Era>,
+    /// Whether it lacks all that the region can tell, ends too.
+    #[serde(default)]
+    pub tell_ends: bool,
 }
 
 /// What the coordinator knows of one life of a region's log.
@@ -178,4 +212,7 @@ pub struct Heartbeat {
     pub index: u64,
     /// Where the agent can be reached over HTTP.
     pub address: String,
+    /// The life of the database that it was last welcomed by.
+    #[serde(default)]
+    pub era: Option<Era>,
 }

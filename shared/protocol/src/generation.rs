@@ -39,9 +39,10 @@ impl fmt::Display for Label<'_> {
             Some(key) => key.fmt(f)?,
             None => self.0.n.fmt(f)?,
         }
-        match self.0.round {
-            0 => Ok(()),
-            round => write!(f, "~{round}"),
+        match (&self.0.key, self.0.round) {
+            // A number names one round.
+            (None, _) | (_, 0) => Ok(()),
+            (Some(_), round) => write!(f, "~{round}"),
         }
     }
 }

@@ -177,6 +177,19 @@ impl Era {
     pub fn new(name: &str) -> Self {
         Self(name.to_owned())
     }
+
+    /// The one life of the decider of a regional barrier: it is part of the
+    /// region's own state.
+    #[must_use]
+    pub fn regional() -> Self {
+        Self::new("region")
+    }
+
+    /// A life of which the database remembers nothing.
+    #[must_use]
+    pub fn lost() -> Self {
+        Self::new("lost")
+    }
 }
 
 /// Where in a region's log a statement was true.

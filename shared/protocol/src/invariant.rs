@@ -4,12 +4,14 @@
 //! production, where a violation is counted by its number in
 //! `muster_invariant_violations_total`.
 
+use alloc::string::String;
 use core::fmt;
 
 use crate::global;
+use crate::name::RegionName;
 use crate::outcome::{Outcome, Verdict};
 use crate::region::Region;
-use crate::spec::Spec;
+use crate::spec::{Leaf, Spec};
 
 /// A promise, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,12 +52,23 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// I1: a release rests on the promise of every region the rule requires.
+/// I1: a release rests on the promise of every region and zone that the rule
+/// requires, unless they were waived or somebody forced it.
 #[must_use]
 pub fn released_only_when_complete(generation: &global::Generation, spec: &Spec) -> bool {
-    let released = generation.decided.as_ref().is_some_and(|decided| decided.outcome.verdict.is_released());
-    let promised = || spec.regions.keys().all(|region| generation.reports.get(region).is_some_and(|r| r.complete));
-    !released || promised()
+    let Some(Verdict::Released(release)) = generation.decided.as_ref().map(|decided| &decided.outcome.verdict) else {
+        return true;
+    };
+    let waived = |region: &RegionName| release.waived.get(region).is_some_and(String::is_empty);
+    let promised = |leaf: &Leaf| {
+        let report = generation.reports.get(&leaf.region);
+        let zone = || report.zip(leaf.zone.as_ref()).and_then(|(report, zone)| report.zones.get(zone));
+        waived(&leaf.region) || report.is_some_and(|r| r.complete) || zone().is_some_and(|zone| zone.complete)
+    };
+    let rule_holds = || spec.release_when.holds(spec.regions.keys(), &promised);
+    // A region that brought the end brings the proof that it was decided.
+    let adopted = || generation.reports.values().any(|report| report.outcome.is_some());
+    generation.closed || release.forced.is_some() || rule_holds() || adopted()
 }
 
 /// I2 and I5: two outcomes of one generation are the same bytes.
@@ -65,12 +78,17 @@ pub fn one_outcome(one: &Outcome, other: &Outcome) -> bool {
 }
 
 /// I1 as one region can see it: a release that it has applied found its own
-/// promise given.
+/// promise given, or says that it did without.
 #[must_use]
 pub fn region_promised_before_release(region: &Region) -> bool {
     region.barriers().flat_map(|(_, barrier)| barrier.generations()).all(|generation| {
-        let released = generation.ended().is_some_and(|ended| matches!(ended.outcome.verdict, Verdict::Released(_)));
-        !released || generation.spec().is_none() || generation.completed().is_some()
+        let Some(Verdict::Released(release)) = generation.ended().map(|ended| &ended.outcome.verdict) else {
+            return true;
+        };
+        let without = release.forced.is_some()
+            || release.left_out.contains(region.name())
+            || release.waived.contains_key(region.name());
+        without || generation.spec().is_none() || generation.completed().is_some()
     })
 }
 
@@ -81,10 +99,10 @@ pub fn missing_is_exact(region: &Region) -> bool {
     region.barriers().all(|(_, barrier)| {
         barrier.generations().filter(|generation| !generation.is_closed()).all(|generation| {
             let Some(slice) = barrier.slice(generation) else { return true };
-            let arrived = generation.arrivals().count() as u32;
+            let present = generation.arrivals().count() as u32 + generation.counts().apart();
             let expected = slice.participants.expected();
-            arrived <= expected
-                && generation.missing(slice).count == expected - arrived
+            present <= expected
+                && generation.missing(slice).count == expected - present
                 && generation.arrivals().all(|(id, _)| slice.participants.admits(id))
         })
     })

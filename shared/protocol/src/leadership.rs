@@ -18,8 +18,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::identity::{Epoch, Writer};
-use crate::region::{Command, Refusal, Region, Reply};
+use crate::identity::{Epoch, Timestamp, Writer};
+use crate::region::{Command, MACHINE_VERSION, Refusal, Region, Reply};
 
 /// Time between two looks at who leads.
 pub const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,6 +27,9 @@ pub const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 pub const AGENTS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the region's time is counted while only retention waits for it.
 pub const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is counted while a session, a loss or a deadline waits for it:
+/// what a leader counted and did not say is lost with it.
+pub const TIMER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One agent's part in leading.
 #[derive(Clone, Debug)]
@@ -43,7 +46,8 @@ struct Reign {
     epoch: Epoch,
     /// Up to when the region's time was counted.
     counted_at: Duration,
-    agents_at: Duration,
+    /// When the agents were last listed.
+    agents_at: Option<Duration>,
 }
 
 /// What an election came to.
@@ -96,32 +100,48 @@ impl Leadership {
     /// there on every older leader is powerless. True if it acts now.
     pub fn took_over(&mut self, writer: Writer, epoch: Epoch, reply: &Reply, now: Duration) -> bool {
         let Reply::Done { .. } = reply else { return false };
-        self.reign = Some(Reign { writer, epoch, counted_at: now, agents_at: now });
+        self.reign = Some(Reign { writer, epoch, counted_at: now, agents_at: None });
         true
     }
 
     /// The time that has passed since it was last counted, if it is time to.
-    pub fn count_time(&mut self, region: &Region, now: Duration) -> Option<Command> {
+    /// `at` is the same instant for people.
+    pub fn count_time(&mut self, region: &Region, now: Duration, at: Timestamp) -> Option<Command> {
         let reign = self.reign.as_mut()?;
-        let by = now.saturating_sub(reign.counted_at);
-        if by < CLOCK_INTERVAL {
+        let (by, from_ms) = (now.saturating_sub(reign.counted_at), region.clock_ms());
+        let interval = region
+            .due_ms()
+            .map_or(CLOCK_INTERVAL, |due_ms| TIMER_INTERVAL.min(Duration::from_millis(due_ms.saturating_sub(from_ms))));
+        if by < interval || by.is_zero() {
             return None;
         }
         reign.counted_at = now;
-        let from_ms = region.clock_ms();
         let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        Some(Command::ClockAdvanced { epoch: reign.epoch, from_ms, to_ms: from_ms.saturating_add(by_ms) })
+        let (epoch, to_ms) = (reign.epoch, from_ms.saturating_add(by_ms));
+        Some(match region.machine_version() {
+            0 | 1 => Command::ClockAdvanced { epoch, from_ms, to_ms },
+            _ => Command::Ticked { epoch, from_ms, to_ms, at },
+        })
     }
 
     /// Whether to list the agents that are registered, for
     /// [`Leadership::lost_agents`].
     pub fn looks_for_agents(&mut self, region: &Region, now: Duration) -> bool {
         let Some(reign) = self.reign.as_mut() else { return false };
-        if now.saturating_sub(reign.agents_at) < AGENTS_INTERVAL {
+        if reign.agents_at.is_some_and(|at| now.saturating_sub(at) < AGENTS_INTERVAL) {
             return false;
         }
-        reign.agents_at = now;
-        region.writers().len() > 1
+        reign.agents_at = Some(now);
+        region.writers().len() > 1 || region.machine_version() < MACHINE_VERSION
+    }
+
+    /// The version that every registered agent can run, if the region runs a
+    /// lower one. `announced` are the versions of those that are registered.
+    #[must_use]
+    pub fn raises_version(&self, region: &Region, announced: impl Iterator<Item = u16>) -> Option<Command> {
+        let version = announced.min()?.min(MACHINE_VERSION);
+        let epoch = self.epoch()?;
+        (version > region.machine_version()).then_some(Command::VersionRaised { epoch, version })
     }
 
     /// A writer whose registration is gone can't land anything any more: its

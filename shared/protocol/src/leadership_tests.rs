@@ -24,7 +24,7 @@ fn acts_only_after_its_own_word_is_applied() {
     let (mut world, mut part) = (World::new(Participants::Count(9)), Leadership::new(3));
     assert_eq!(part.elected(Some(EPOCH)), Elected::TakesOver(Command::TookOver { epoch: EPOCH }));
     assert_eq!(part.epoch(), None, "elected is not yet acting");
-    assert_eq!(part.count_time(&world.region, s(1_000)), None);
+    assert_eq!(part.count_time(&world.region, s(1_000), Timestamp(0)), None);
     world.run(Command::TookOver { epoch: Epoch(8) });
     let late = world.run(Command::TookOver { epoch: EPOCH });
     assert!(!part.took_over(US, EPOCH, &late, s(1)), "a newer one has acted");
@@ -44,13 +44,13 @@ fn an_election_it_did_not_win_ends_its_reign() {
 fn time_is_counted_once_from_where_it_stood() {
     let mut world = World::new(Participants::Count(9));
     let mut part = acting(&mut world);
-    assert_eq!(part.count_time(&world.region, s(159)), None);
-    let command = part.count_time(&world.region, s(161)).unwrap();
-    assert_eq!(command, Command::ClockAdvanced { epoch: EPOCH, from_ms: 0, to_ms: 61_000 });
+    assert_eq!(part.count_time(&world.region, s(159), Timestamp(0)), None);
+    let command = part.count_time(&world.region, s(161), Timestamp(0)).unwrap();
+    assert_eq!(command, Command::Ticked { epoch: EPOCH, from_ms: 0, to_ms: 61_000, at: Timestamp(0) });
     world.run(command);
-    assert_eq!(part.count_time(&world.region, s(162)), None);
-    let command = part.count_time(&world.region, s(221)).unwrap();
-    assert_eq!(command, Command::ClockAdvanced { epoch: EPOCH, from_ms: 61_000, to_ms: 121_000 });
+    assert_eq!(part.count_time(&world.region, s(162), Timestamp(0)), None);
+    let command = part.count_time(&world.region, s(221), Timestamp(0)).unwrap();
+    assert_eq!(command, Command::Ticked { epoch: EPOCH, from_ms: 61_000, to_ms: 121_000, at: Timestamp(0) });
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn a_refusal_for_its_epoch_ends_its_reign() {
     let mut world = World::new(Participants::Count(9));
     let mut part = acting(&mut world);
     world.run(Command::TookOver { epoch: Epoch(8) });
-    let reply = world.run(part.count_time(&world.region, s(200)).unwrap());
+    let reply = world.run(part.count_time(&world.region, s(200), Timestamp(0)).unwrap());
     assert_eq!(part.heed(&reply), Some(EPOCH));
-    assert_eq!(part.count_time(&world.region, s(900)), None);
+    assert_eq!(part.count_time(&world.region, s(900), Timestamp(0)), None);
 }
 
 #[test]

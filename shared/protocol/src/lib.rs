@@ -6,7 +6,7 @@
 //! Time and identity arrive as values inside events.
 //!
 //! ```text
-//! name, participants, spec          what is defined
+//! name, participants, rule, spec    what is defined
 //! generation, outcome, fact, report what the two levels tell each other
 //! region                            one region's machine: apply(state, command)
 //! global                            one barrier's machine at the coordinator
@@ -42,4 +42,5 @@ pub mod repeats;
 pub mod replica;
 pub mod report;
 pub mod reporting;
+pub mod rule;
 pub mod spec;

@@ -16,6 +16,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::fact::{AgentId, Fact, Hello, Standing, Welcome};
+use crate::identity::Era;
 use crate::mutant;
 use crate::name::RegionName;
 use crate::region::{Heard, MACHINE_VERSION, Region};
@@ -34,6 +35,7 @@ pub struct Listening {
     agent: AgentId,
     address: String,
     greeted: bool,
+    era: Option<Era>,
     pause: Duration,
     next_greeting: Duration,
 }
@@ -111,7 +113,7 @@ impl Listening {
     /// `address`.
     #[must_use]
     pub fn new(agent: AgentId, address: String) -> Self {
-        Self { agent, address, greeted: false, pause: GREET_MIN, next_greeting: Duration::ZERO }
+        Self { agent, address, greeted: false, era: None, pause: GREET_MIN, next_greeting: Duration::ZERO }
     }
 
     /// The place on the bus is new: what was said before may have been missed,
@@ -120,6 +122,13 @@ impl Listening {
         self.greeted = false;
         self.pause = GREET_MIN;
         self.next_greeting = now;
+    }
+
+    /// The life of the coordinator's database that the agent was last welcomed
+    /// by.
+    #[must_use]
+    pub fn era(&self) -> Option<&Era> {
+        self.era.as_ref()
     }
 
     /// Whether what the coordinator says is acted on.
@@ -148,6 +157,7 @@ impl Listening {
             head: stamp.index,
             machine_version: MACHINE_VERSION,
             address: self.address.clone(),
+            era: self.era.clone(),
         })
     }
 
@@ -161,6 +171,7 @@ impl Listening {
             return Welcomed::OtherHistory;
         }
         let name = region.name().clone();
+        self.era = welcome.era.clone();
         match welcome.standing {
             Standing::Current => Welcomed::Compare { seen: welcome.index },
             Standing::Unknown => Welcomed::Refused(Refused::Unknown(name)),

@@ -27,7 +27,15 @@ fn ear() -> Listening {
 }
 
 fn welcome(region: &Region, standing: Standing, index: u64) -> Welcome {
-    Welcome { region: region.name().clone(), agent: agent("a"), history: region.history(), standing, index }
+    Welcome {
+        region: region.name().clone(),
+        agent: agent("a"),
+        history: region.history(),
+        standing,
+        index,
+        era: None,
+        tell_ends: false,
+    }
 }
 
 fn greeted(region: &Region) -> Listening {

@@ -59,6 +59,7 @@ const REGION: Grammar = Grammar {
     first: |byte| lower(byte) || byte == b'-',
     rest: |byte| lower(byte) || byte == b'-',
 };
+const ZONE: Grammar = Grammar { what: "zone", ..REGION };
 const PARTICIPANT: Grammar = Grammar {
     what: "participant",
     rule: "1 to 128 of A-Z a-z 0-9 . _ : - and beginning with a letter or digit",
@@ -128,6 +129,10 @@ macro_rules! name {
 name! {
     /// A region: one datacenter, declared before it is used.
     RegionName, REGION
+}
+name! {
+    /// A part of a region that arrives for itself.
+    ZoneName, ZONE
 }
 name! {
     /// A participant's id, unique in its region.

@@ -116,6 +116,8 @@ pub enum BreakReason {
     Deleted,
     /// A region holds the name for a barrier of the other scope.
     NameTaken,
+    /// The generation that it comes after broke.
+    PredecessorBroken,
 }
 
 impl BreakReason {
@@ -130,6 +132,7 @@ impl BreakReason {
             Self::Aborted => "aborted",
             Self::Deleted => "deleted",
             Self::NameTaken => "name-taken",
+            Self::PredecessorBroken => "predecessor-broken",
         }
     }
 }

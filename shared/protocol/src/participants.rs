@@ -13,7 +13,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::caps;
-use crate::name::ParticipantId;
+use crate::name::{ParticipantId, ZoneName};
 
 /// Who is expected in one region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum Participants {
     Count(u32),
     /// Exactly these; everybody else is a stranger.
     Set(IdSet),
+    /// Exactly these, each in one zone of the region.
+    Zones(BTreeMap<ZoneName, IdSet>),
 }
 
 impl Participants {
@@ -32,6 +34,7 @@ impl Participants {
         match self {
             Self::Count(count) => *count,
             Self::Set(set) => set.len(),
+            Self::Zones(zones) => zones.values().map(IdSet::len).sum(),
         }
     }
 
@@ -41,7 +44,33 @@ impl Participants {
         match self {
             Self::Count(_) => true,
             Self::Set(set) => set.contains(id),
+            Self::Zones(zones) => zones.values().any(|set| set.contains(id)),
         }
+    }
+
+    /// The sets of ids that are expected; none when any will do.
+    pub fn sets(&self) -> impl Iterator<Item = &IdSet> {
+        let (one, zones) = match self {
+            Self::Count(_) => (None, None),
+            Self::Set(set) => (Some(set), None),
+            Self::Zones(zones) => (None, Some(zones)),
+        };
+        one.into_iter().chain(zones.into_iter().flat_map(BTreeMap::values))
+    }
+
+    /// The zones, when the region has any.
+    pub fn zones(&self) -> impl Iterator<Item = (&ZoneName, &IdSet)> {
+        let zones = match self {
+            Self::Zones(zones) => Some(zones),
+            Self::Count(_) | Self::Set(_) => None,
+        };
+        zones.into_iter().flatten()
+    }
+
+    /// The zone that an id belongs to, when the region has zones.
+    #[must_use]
+    pub fn zone_of(&self, id: &ParticipantId) -> Option<&ZoneName> {
+        self.zones().find(|(_, set)| set.contains(id)).map(|(zone, _)| zone)
     }
 }
 
@@ -309,6 +338,19 @@ impl IdSet {
     }
 }
 
+impl IdSet {
+    /// Everybody who is in either set.
+    pub fn union(&self, other: &Self) -> Result<Self, InvalidParticipants> {
+        let all: BTreeSet<ParticipantId> = self.iter().chain(other.iter()).collect();
+        Self::parse(ranges_of(&all))
+    }
+
+    /// The first of this set that `admits` refuses.
+    pub fn first_not(&self, admits: impl Fn(&ParticipantId) -> bool) -> Option<ParticipantId> {
+        self.iter().find(|id| !admits(id))
+    }
+}
+
 impl fmt::Display for IdSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.items().join(","))
@@ -317,6 +359,10 @@ impl fmt::Display for IdSet {
 
 /// Writes ids as compressed ranges: `[17,204-206],p-[0-3],x`.
 pub fn compress<'a>(ids: impl IntoIterator<Item = &'a ParticipantId>) -> String {
+    ranges_of(ids).join(",")
+}
+
+fn ranges_of<'a>(ids: impl IntoIterator<Item = &'a ParticipantId>) -> Vec<String> {
     let mut spans = Spans::default();
     let mut plain = Vec::new();
     for id in ids {
@@ -328,7 +374,7 @@ pub fn compress<'a>(ids: impl IntoIterator<Item = &'a ParticipantId>) -> String 
     let mut items = spans.items();
     plain.sort_unstable();
     items.extend(plain.into_iter().map(ToOwned::to_owned));
-    items.join(",")
+    items
 }
 
 /// Inclusive spans of numbers by (prefix, width).

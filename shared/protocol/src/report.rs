@@ -2,6 +2,7 @@
 //! Reports are states, not events: the one with the highest index counts, and
 //! losing any other costs nothing.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,9 +10,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationId;
-use crate::identity::{Digest, Stamp, Timestamp};
-use crate::name::{ParticipantId, RegionName};
-use crate::outcome::Failure;
+use crate::identity::{Digest, Era, Stamp, Timestamp};
+use crate::name::{ParticipantId, RegionName, ZoneName};
+use crate::outcome::{Failure, Outcome};
 
 /// Everything a region knows of one generation at one index of its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,90 @@ pub struct RegionReport {
     pub applied: Option<Digest>,
     /// Whether the region holds the name for a barrier of the other scope.
     pub name_taken: bool,
+    /// The slice that the generation was opened with here.
+    #[serde(default)]
+    pub spec: Option<Digest>,
+    /// The life of the coordinator's database that the agent was last welcomed
+    /// by.
+    #[serde(default)]
+    pub era: Option<Era>,
+    /// The end itself, where the coordinator may have lost it.
+    #[serde(default)]
+    pub outcome: Option<Box<Outcome>>,
+    /// Those who are counted otherwise than as arrived, failed or missing.
+    #[serde(default)]
+    pub apart: Apart,
+    /// The region's zones, when the definition has any.
+    #[serde(default)]
+    pub zones: BTreeMap<ZoneName, ZoneReport>,
+}
+
+/// Participants that are counted otherwise than as arrived, failed or missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Apart {
+    /// Lost, and no longer expected.
+    pub excluded: u32,
+    /// Waived before they arrived.
+    pub waived: u32,
+    /// Missing, with a session that lives.
+    pub working: u32,
+    /// Missing, with a session that fell silent.
+    pub lost: u32,
+    /// Of those that failed for good, how many by the loss of their session.
+    pub lost_for_good: u32,
+    /// The last waiver that the region has applied, 0 for none.
+    pub waiver: u32,
+}
+
+/// One zone's part of a region's report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneReport {
+    /// How many participants are expected.
+    pub expected: u32,
+    /// How many arrived ok.
+    pub arrived: u32,
+    /// How many failed for good.
+    pub failed: u32,
+    /// Whether the zone has promised.
+    pub complete: bool,
+}
+
+impl RegionReport {
+    /// What a region says of a generation that nobody came to.
+    #[must_use]
+    pub fn empty(region: &RegionName, stamp: Stamp, generation: &GenerationId) -> Self {
+        Self {
+            region: region.clone(),
+            stamp,
+            generation: generation.clone(),
+            expected: 0,
+            arrived: 0,
+            failed: 0,
+            retrying: 0,
+            complete: false,
+            over_failures: false,
+            missing: Missing::default(),
+            failures: Vec::new(),
+            outputs: BTreeMap::new(),
+            first_arrival_at: None,
+            last_arrival_at: None,
+            applied: None,
+            name_taken: false,
+            spec: None,
+            era: None,
+            outcome: None,
+            apart: Apart::default(),
+            zones: BTreeMap::new(),
+        }
+    }
+
+    /// Whether everybody has arrived or failed for good.
+    #[must_use]
+    pub fn everybody_spoke(&self) -> bool {
+        self.missing.count == 0 && self.retrying == 0
+    }
 }
 
 /// Who is missing: how many, and the first of them.

@@ -12,7 +12,7 @@
 //! Reports are states: a lost one costs the time until the next. Instants are
 //! what the caller reads off a clock that never steps back, since its zero.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -33,6 +33,8 @@ pub type Subject = (BarrierName, u64);
 #[derive(Clone, Debug, Default)]
 pub struct Reporting {
     open: BTreeMap<Subject, Schedule>,
+    /// What ended here and is told once more, with its end.
+    ends: BTreeSet<Subject>,
 }
 
 /// When one generation is due.
@@ -63,7 +65,11 @@ impl Reporting {
     /// An entry was applied, by an agent of the region or (`own`) by this one.
     /// Returns the generation that is to be reported now, if one is.
     pub fn heed(&mut self, effect: &Effect, own: bool, region: &Region, now: Duration) -> Option<Subject> {
-        let Effect::Changed { barrier, n, urgent } = effect else { return None };
+        let (barrier, n, urgent) = match effect {
+            Effect::Changed { barrier, n, urgent } => (barrier, n, urgent),
+            Effect::NameTaken { generation } => return own.then(|| (generation.barrier.clone(), generation.n)),
+            _ => return None,
+        };
         let subject = (barrier.clone(), *n);
         let schedule = self.open.entry(subject.clone()).or_insert_with(Schedule::new);
         schedule.repeat_after = REPEAT_MIN;
@@ -82,19 +88,30 @@ impl Reporting {
     }
 
     /// The coordinator greeted back and may lack anything: all that is open is
-    /// due, as if it had never been sent.
-    pub fn everything(&mut self, region: &Region) {
-        let open = region.barriers().flat_map(|(name, barrier)| {
-            let generations = barrier.generations().filter(|generation| generation.ended().is_none());
-            generations.map(move |generation| (name.clone(), generation.id().n))
-        });
-        self.open = open.map(|subject| (subject, Schedule::new())).collect();
+    /// due, as if it had never been sent; with `ends`, all that has ended too.
+    pub fn everything(&mut self, region: &Region, ends: bool) {
+        self.open = region.to_report(false).map(|subject| (subject, Schedule::new())).collect();
+        if ends {
+            self.ends = region.to_report(true).filter(|subject| !self.open.contains_key(subject)).collect();
+        }
+    }
+
+    /// Whether the report of a generation must bring its end.
+    #[must_use]
+    pub fn brings_end(&self, subject: &Subject) -> bool {
+        self.ends.contains(subject)
+    }
+
+    /// Whether all ends that were asked for were told.
+    #[must_use]
+    pub fn has_told_ends(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// What is due now. A leader repeats what nothing came of; each such repeat
     /// doubles the pause until the next.
     pub fn due(&mut self, now: Duration, leading: bool) -> Vec<Subject> {
-        let mut due = Vec::new();
+        let mut due: Vec<Subject> = self.ends.iter().cloned().collect();
         for (subject, schedule) in self.open.iter_mut().filter(|(_, schedule)| schedule.due(now, leading)) {
             due.push(subject.clone());
             if !schedule.changed {
@@ -106,6 +123,7 @@ impl Reporting {
 
     /// A report was handed to the bus. One that found no room there stays due.
     pub fn sent(&mut self, subject: &Subject, now: Duration) {
+        self.ends.remove(subject);
         if let Some(schedule) = self.open.get_mut(subject) {
             schedule.sent_at = Some(now);
             schedule.changed = false;

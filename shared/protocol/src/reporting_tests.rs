@@ -94,6 +94,6 @@ fn after_a_greeting_all_that_is_open_is_due() {
     let (mut world, mut reporting) = (gathering(), Reporting::default());
     world.run(Command::Fact(opened(2, &slice(Participants::Count(9)))));
     world.run(Command::Fact(decided(1, false)));
-    reporting.everything(&world.region);
+    reporting.everything(&world.region, false);
     assert_eq!(reporting.due(ms(0), true), [("etl/map".parse().unwrap(), 2)]);
 }

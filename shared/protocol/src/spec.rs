@@ -12,6 +12,7 @@ use crate::caps;
 use crate::identity::Digest;
 use crate::name::{BarrierName, RegionName};
 use crate::participants::Participants;
+pub use crate::rule::{Leaf, Rule};
 
 /// A barrier's definition, valid and with its defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +38,34 @@ pub struct Spec {
     pub release_when: Rule,
     /// Milliseconds that a finished generation's details are kept.
     pub retention_ms: u64,
+    /// How many finished generations keep their details.
+    #[serde(default = "Spec::retention_generations_max")]
+    pub retention_generations: u32,
+    /// How many may fail in all regions together and it still releases.
+    #[serde(default)]
+    pub failures_max: u32,
+    /// The barrier whose generation of the same key, or number, takes this
+    /// one's down when it breaks.
+    #[serde(default)]
+    pub after: Option<BarrierName>,
+}
+
+impl Spec {
+    fn retention_generations_max() -> u32 {
+        caps::RETENTION_GENERATIONS_MAX
+    }
+
+    /// Whether one failure too many breaks at once.
+    #[must_use]
+    pub fn fail_fast(&self) -> bool {
+        self.regions.values().all(|slice| slice.fail_fast)
+    }
+
+    /// How many participants are expected, in all regions.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.regions.values().map(|slice| u64::from(slice.participants.expected())).sum()
+    }
 }
 
 /// What one region must know of a spec to do its part.
@@ -102,15 +131,6 @@ pub enum Generations {
         /// How many may gather at once.
         max_open: u32,
     },
-}
-
-/// What must be complete for a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum Rule {
-    /// Every region of the barrier.
-    All,
 }
 
 /// How participants' sessions are watched.

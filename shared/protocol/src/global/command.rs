@@ -5,17 +5,20 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Generation;
+use serde::{Deserialize, Serialize};
+
+use super::{Generation, Waiver};
 use crate::fact::{Decided, Fact};
 use crate::generation::GenerationId;
 use crate::identity::Timestamp;
-use crate::name::{Key, RegionName};
-use crate::outcome::Outcome;
+use crate::name::{BarrierName, Key, ParticipantId, RegionName};
+use crate::outcome::{Outcome, Override};
+use crate::participants::IdSet;
 use crate::report::RegionReport;
 use crate::spec::Spec;
 
 /// One command for one barrier.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Define it, or change its definition from the next generation on.
     Define {
@@ -28,10 +31,8 @@ pub enum Command {
     Delete {
         /// Break what is gathering.
         force: bool,
-        /// Who asks.
-        actor: Option<String>,
-        /// Why.
-        reason: String,
+        /// Who asks, and why.
+        by: Override,
     },
     /// Open a generation: of a key, or the one a barrier without keys has.
     Open {
@@ -44,10 +45,49 @@ pub enum Command {
     Abort {
         /// Which.
         n: u64,
-        /// Who asks.
-        actor: Option<String>,
-        /// Why.
-        reason: String,
+        /// Who asks, and why.
+        by: Override,
+    },
+    /// Release a generation before it is complete.
+    Release {
+        /// Which.
+        n: u64,
+        /// Who asks, and why.
+        by: Override,
+    },
+    /// Go on without a region, or without some of its participants.
+    Waive {
+        /// In which generation.
+        n: u64,
+        /// The region.
+        region: RegionName,
+        /// The participants; `None` is the whole region.
+        participants: Option<IdSet>,
+        /// Who asks, and why.
+        by: Override,
+    },
+    /// Open a broken generation's next round.
+    Retry {
+        /// Which.
+        n: u64,
+        /// Its key, if it has one.
+        key: Option<Key>,
+        /// Whether those that arrived ok have arrived in the next round too.
+        keep: bool,
+        /// Who asks, and why.
+        by: Override,
+    },
+    /// The generation that this one comes after broke.
+    PredecessorBroke {
+        /// Which.
+        n: u64,
+        /// The one before.
+        predecessor: GenerationId,
+    },
+    /// Look which finished generations are past their retention.
+    Collect {
+        /// Whether a region still speaks of one that is forgotten.
+        tell: bool,
     },
     /// Look whether a generation's time is up.
     Expire {
@@ -57,7 +97,7 @@ pub enum Command {
 }
 
 /// What the caller of a definition believes of the present one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expect {
     /// There is none, or it is equal.
     NewOrEqual,
@@ -76,6 +116,11 @@ pub struct Names {
     pub keys: BTreeSet<Key>,
     /// Every generation that is gathering.
     pub gathering: bool,
+    /// The generation with the highest number.
+    pub latest: bool,
+    /// Every finished generation that is past its retention, and the numbers of
+    /// all others.
+    pub finished: bool,
 }
 
 impl Names {
@@ -85,9 +130,19 @@ impl Names {
             Command::Report(report) => {
                 self.numbers.insert(report.generation.n);
             }
-            Command::Abort { n, .. } | Command::Expire { n } => {
+            Command::Abort { n, .. }
+            | Command::Expire { n }
+            | Command::Release { n, .. }
+            | Command::Waive { n, .. }
+            | Command::PredecessorBroke { n, .. } => {
                 self.numbers.insert(*n);
             }
+            Command::Retry { n, key, .. } => {
+                self.numbers.insert(*n);
+                self.keys.extend(key.clone());
+                self.latest = true;
+            }
+            Command::Collect { .. } => self.finished = true,
             Command::Open { key: Some(key) } => {
                 self.keys.insert(key.clone());
             }
@@ -148,10 +203,92 @@ pub enum Change {
         /// The generation.
         n: u64,
     },
+    /// A region, or some of its participants, are waived; it replaces an
+    /// earlier waiver of the region.
+    Waived {
+        /// The generation.
+        n: u64,
+        /// The region.
+        region: RegionName,
+        /// The waiver.
+        waiver: Waiver,
+    },
+    /// Reports of these generations are past their retention.
+    Closed {
+        /// The generations.
+        n: Vec<u64>,
+    },
+    /// These generations are forgotten.
+    Forgotten {
+        /// The generations.
+        n: Vec<u64>,
+    },
+    /// Somebody decided what participants had not: for the audit log.
+    Audited(Box<Audit>),
+}
+
+/// One entry of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Audit {
+    /// When, on the clock of who decided.
+    pub at: Timestamp,
+    /// What was done.
+    pub action: Action,
+    /// The barrier.
+    pub barrier: BarrierName,
+    /// The generation, when one was meant.
+    pub generation: Option<GenerationId>,
+    /// Who did it, and why.
+    pub by: Override,
+    /// To which region or participants, as people write them.
+    pub object: String,
+}
+
+/// What somebody decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Deleted a definition by force.
+    Delete,
+    /// Ended a generation.
+    Abort,
+    /// Released a generation.
+    Release,
+    /// Waived a region or participants.
+    Waive,
+    /// Retried a generation.
+    Retry,
+    /// Replaced a definition.
+    Replace,
+    /// Drained a region.
+    Drain,
+    /// Ended a drain.
+    Resume,
+    /// Took another log for a region's.
+    Adopt,
+}
+
+impl Action {
+    /// The action as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Abort => "abort",
+            Self::Release => "release",
+            Self::Waive => "waive",
+            Self::Retry => "retry",
+            Self::Replace => "replace",
+            Self::Drain => "drain",
+            Self::Resume => "resume",
+            Self::Adopt => "adopt",
+        }
+    }
 }
 
 /// A positive answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// The definition is in force.
     Defined {
@@ -192,10 +329,22 @@ pub enum Reply {
     },
     /// Its time is not up.
     NotDue,
+    /// The region or the participants are waived.
+    Waived {
+        /// Whether this command waived any.
+        changed: bool,
+        /// The end, when that decided it.
+        outcome: Option<Box<Outcome>>,
+    },
+    /// What was past its retention is gone.
+    Collected {
+        /// How many generations lost their details or were forgotten.
+        count: usize,
+    },
 }
 
 /// Why a command was not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The name has no definition.
     NotDefined,
@@ -239,10 +388,36 @@ pub enum Refusal {
         /// Those that are.
         declared: Vec<RegionName>,
     },
-    /// The generation was released; that stays.
-    AlreadyReleased {
+    /// The generation has ended; that stays.
+    AlreadyDecided {
         /// How it ended.
         outcome: Box<Outcome>,
+    },
+    /// Only a broken generation can be retried.
+    NotBroken,
+    /// A cyclic barrier goes on by itself.
+    GoesOn {
+        /// The generation that gathers now.
+        next: Option<GenerationId>,
+    },
+    /// The generation's details are past their retention.
+    Expired,
+    /// The barrier has no such region.
+    NotInBarrier {
+        /// The regions it has.
+        regions: Vec<RegionName>,
+    },
+    /// The region expects any so many: none of them has a name to waive.
+    NoNames,
+    /// One that is to be waived is not expected.
+    NotExpected {
+        /// Which.
+        participant: ParticipantId,
+    },
+    /// A region has not greeted since the database may have lost commits.
+    RegionBehind {
+        /// Which.
+        region: RegionName,
     },
     /// The report comes from another life of the region's log, or from a
     /// region the generation does not have.

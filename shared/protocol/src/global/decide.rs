@@ -2,102 +2,205 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::Generation;
-use crate::identity::Timestamp;
+use super::{Context, Generation, Waiver};
 use crate::mutant;
 use crate::name::RegionName;
-use crate::outcome::{Break, BreakReason, Release, Verdict};
+use crate::outcome::{Break, BreakReason, Override, Release, Verdict};
 use crate::report::RegionReport;
-use crate::spec::{Rule, Spec};
+use crate::spec::{Leaf, Slice, Spec};
 
-/// The verdict that the reports and the clock force, if any. A deadline that
-/// has passed wins over an arrival reported after it: one hard decision.
-pub(super) fn verdict(generation: &Generation, spec: &Spec, now: Timestamp) -> Option<Verdict> {
-    name_taken(generation)
-        .or_else(|| deadline_exceeded(generation, spec, now))
-        .or_else(|| failed(generation, spec))
-        .map(Verdict::Broken)
-        .or_else(|| released(generation, spec).map(Verdict::Released))
+/// A generation as it can be judged: only what still counts of the reports.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The generation.
+    pub generation: &'a Generation,
+    /// The spec it was opened with.
+    pub spec: &'a Spec,
+    /// The world around it.
+    pub context: &'a Context<'a>,
 }
 
-fn released(generation: &Generation, spec: &Spec) -> Option<Release> {
-    let Rule::All = spec.release_when;
-    let reports: Vec<(&RegionName, &RegionReport)> =
-        spec.regions.keys().filter_map(|region| generation.reports.get_key_value(region)).collect();
-    let complete = reports.iter().filter(|(_, report)| report.complete).count();
-    let enough = if mutant!(OneRegionFewer) { spec.regions.len() - 1 } else { spec.regions.len() };
-    if complete < enough {
-        return None;
+impl<'a> View<'a> {
+    /// The latest report of a region, if it is of the log that counts and the
+    /// region has spoken since the database may have lost commits.
+    #[must_use]
+    pub fn report(&self, region: &RegionName) -> Option<&'a RegionReport> {
+        let report = self.generation.reports.get(region)?;
+        let current = self.context.regions.get(region).and_then(|declared| declared.history);
+        let in_era = self.generation.era == *self.context.era || report.era.as_ref() == Some(self.context.era);
+        (current == Some(report.stamp.history) && in_era).then_some(report)
     }
-    let outputs: BTreeMap<_, _> = reports
-        .iter()
-        .filter(|(_, report)| !report.outputs.is_empty())
-        .map(|(region, report)| ((*region).clone(), report.outputs.clone()))
-        .collect();
-    let failed: u32 = reports.iter().map(|(_, report)| report.failed).sum();
-    Some(Release { whole: failed == 0, failed, outputs, ..Release::default() })
-}
 
-fn failed(generation: &Generation, spec: &Spec) -> Option<Break> {
-    let (region, report) = generation.reports.iter().find(|(_, report)| report.over_failures)?;
-    let failures_max = spec.regions.get(region).map_or(0, |slice| slice.failures_max);
-    let named: Vec<String> = report
-        .failures
-        .iter()
-        .take(3)
-        .map(|failure| match &failure.note {
-            Some(note) => format!("{}/{} ({note})", failure.region, failure.participant),
-            None => format!("{}/{}", failure.region, failure.participant),
-        })
-        .collect();
-    let more = match (report.failed as usize).saturating_sub(named.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let names = named.join(", ");
-    let (reason, message) = match failures_max {
-        0 => (BreakReason::ParticipantFailed, format!("{names}{more} failed")),
-        max => (
-            BreakReason::MaxFailuresExceeded,
-            format!("{} of {region} failed, more than the {max} that may: {names}{more}", report.failed),
-        ),
-    };
-    Some(Break { reason, region: Some(region.clone()), failed: report.failures.clone(), actor: None, message })
-}
+    /// The first region that has to speak again before anything of a
+    /// generation from an older life of the database may be decided: it may
+    /// have applied an end that the database lost.
+    #[must_use]
+    pub fn behind(&self) -> Option<&'a RegionName> {
+        let old = self.generation.era != *self.context.era;
+        self.spec.regions.keys().find(|region| old && self.report(region).is_none())
+    }
 
-fn deadline_exceeded(generation: &Generation, spec: &Spec, now: Timestamp) -> Option<Break> {
-    generation.deadline_at.filter(|at| now >= *at || mutant!(DeadlineEarly))?;
-    let mut missing = 0_u64;
-    let mut behind: Vec<&str> = Vec::new();
-    for (region, slice) in &spec.regions {
-        let expected = slice.participants.expected();
-        let lacking = generation.reports.get(region).map_or(expected, |report| report.missing.count + report.retrying);
-        missing += u64::from(lacking);
-        if lacking > 0 {
-            behind.push(region.as_str());
+    /// Whether a region or zone has promised, or is waived.
+    #[must_use]
+    pub fn promised(&self, leaf: &Leaf) -> bool {
+        let report = self.report(&leaf.region);
+        let zone = || report.zip(leaf.zone.as_ref()).and_then(|(report, zone)| report.zones.get(zone));
+        self.waived(&leaf.region)
+            || mutant!(OneRegionFewer) && self.spec.regions.keys().next() == Some(&leaf.region)
+            || report.is_some_and(|report| report.complete)
+            || zone().is_some_and(|zone| zone.complete)
+    }
+
+    /// Whether the rule holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.spec.release_when.holds(self.spec.regions.keys(), &|leaf| self.promised(leaf))
+    }
+
+    /// What the rule still needs, as people say it.
+    #[must_use]
+    pub fn needs(&self) -> Option<String> {
+        self.spec.release_when.needs(self.spec.regions.keys(), &|leaf| self.promised(leaf))
+    }
+
+    /// Whether the whole region is waived.
+    fn waived(&self, region: &RegionName) -> bool {
+        self.generation.waived.get(region).is_some_and(Waiver::is_whole)
+    }
+
+    /// The regions that are not waived as a whole, with what each last said.
+    fn judged(&self) -> impl Iterator<Item = (&'a RegionName, &'a Slice, Option<&'a RegionReport>)> {
+        let view = *self;
+        let judged = self.spec.regions.iter().filter(move |(region, _)| !view.waived(region));
+        judged.map(move |(region, slice)| (region, slice, view.report(region)))
+    }
+
+    /// The verdict that the reports and the clock force, if any. A deadline
+    /// that has passed wins over an arrival reported after it: one hard
+    /// decision.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        if self.behind().is_some() {
+            return None;
         }
+        self.name_taken()
+            .or_else(|| self.deadline_exceeded())
+            .or_else(|| self.failed())
+            .map(Verdict::Broken)
+            .or_else(|| self.holds().then(|| Verdict::Released(self.release(None))))
     }
-    let message = match missing {
-        0 => String::from("the deadline passed before the release was decided"),
-        missing => format!("the deadline passed with {missing} participants missing in {}", behind.join(", ")),
-    };
-    let region = match behind.as_slice() {
-        [only] => only.parse().ok(),
-        _ => None,
-    };
-    Some(Break { reason: BreakReason::DeadlineExceeded, region, failed: Vec::new(), actor: None, message })
+
+    /// The release as things stand.
+    pub(super) fn release(&self, forced: Option<Override>) -> Release {
+        let mut release = Release { forced, ..Release::default() };
+        for (region, _, report) in self.judged() {
+            if let Some(report) = report {
+                release.failed += report.failed;
+                release.excluded += report.apart.excluded;
+                if !report.outputs.is_empty() {
+                    release.outputs.insert(region.clone(), report.outputs.clone());
+                }
+            }
+            if report.is_none_or(|report| !report.complete) {
+                release.left_out.push(region.clone());
+            }
+        }
+        release.waived = self.waivers();
+        release.whole = release.failed == 0
+            && release.excluded == 0
+            && release.left_out.is_empty()
+            && release.waived.is_empty()
+            && release.forced.is_none();
+        release
+    }
+
+    fn waivers(&self) -> BTreeMap<RegionName, String> {
+        let text = |waiver: &Waiver| waiver.participants.as_ref().map_or_else(String::new, ToString::to_string);
+        self.generation.waived.iter().map(|(region, waiver)| (region.clone(), text(waiver))).collect()
+    }
+
+    fn failed(&self) -> Option<Break> {
+        let spoken = || self.judged().all(|(_, _, report)| report.is_some_and(RegionReport::everybody_spoke));
+        let total: u32 = self.judged().filter_map(|(_, _, report)| report).map(|report| report.failed).sum();
+        let over = self.judged().find_map(|(region, slice, report)| {
+            let report = report.filter(|report| report.failed > slice.failures_max)?;
+            Some((Some(region), slice.failures_max, report.failed))
+        });
+        let over = over.or_else(|| (total > self.spec.failures_max).then_some((None, self.spec.failures_max, total)));
+        let (region, limit, failed) = over.filter(|_| self.spec.fail_fast() || spoken())?;
+        Some(self.broken_by_failures(region, limit, failed))
+    }
+
+    fn broken_by_failures(&self, region: Option<&RegionName>, limit: u32, failed: u32) -> Break {
+        let reports = || {
+            let judged = self.judged().filter(move |(name, ..)| region.is_none_or(|region| region == *name));
+            judged.filter_map(|(_, _, report)| report).filter(|report| report.failed > 0)
+        };
+        let failures: Vec<_> = reports().flat_map(|report| report.failures.iter().cloned()).collect();
+        let named: Vec<String> = failures.iter().take(3).map(named).collect();
+        let names = match (failed as usize).saturating_sub(named.len()) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        };
+        let lost: u32 = reports().map(|report| report.apart.lost_for_good).sum();
+        let (reason, message) = match (limit, region) {
+            (0, _) if lost == failed => (BreakReason::ParticipantLost, format!("{names} fell silent for good")),
+            (0, _) => (BreakReason::ParticipantFailed, format!("{names} failed")),
+            (limit, Some(region)) => {
+                let message = format!("{failed} of {region} failed, more than the {limit} that may: {names}");
+                (BreakReason::MaxFailuresExceeded, message)
+            }
+            (limit, None) => {
+                let message = format!("{failed} failed in all, more than the {limit} that may: {names}");
+                (BreakReason::MaxFailuresExceeded, message)
+            }
+        };
+        let region = reports().map(|report| report.region.clone()).next();
+        let failed = failures.into_iter().take(crate::caps::FAILURES_NAMED_MAX).collect();
+        Break { reason, region, failed, actor: None, message }
+    }
+
+    fn deadline_exceeded(&self) -> Option<Break> {
+        self.generation.deadline_at.filter(|at| self.context.now >= *at || mutant!(DeadlineEarly))?;
+        let mut missing = 0_u64;
+        let mut behind: Vec<&str> = Vec::new();
+        for (region, slice, report) in self.judged() {
+            let expected = slice.participants.expected();
+            let lacking = report.map_or(expected, |report| report.missing.count + report.retrying);
+            missing += u64::from(lacking);
+            if lacking > 0 {
+                behind.push(region.as_str());
+            }
+        }
+        let message = match missing {
+            0 => String::from("the deadline passed before the release was decided"),
+            1 => format!("the deadline passed with 1 participant missing in {}", behind.join(", ")),
+            missing => format!("the deadline passed with {missing} participants missing in {}", behind.join(", ")),
+        };
+        let region = match behind.as_slice() {
+            [only] => only.parse().ok(),
+            _ => None,
+        };
+        Some(Break { reason: BreakReason::DeadlineExceeded, region, failed: Vec::new(), actor: None, message })
+    }
+
+    fn name_taken(&self) -> Option<Break> {
+        let (region, ..) = self.judged().find(|(_, _, report)| report.is_some_and(|report| report.name_taken))?;
+        Some(Break {
+            reason: BreakReason::NameTaken,
+            region: Some(region.clone()),
+            failed: Vec::new(),
+            actor: None,
+            message: format!("{region} holds {} for a barrier of its own", self.generation.id.barrier),
+        })
+    }
 }
 
-fn name_taken(generation: &Generation) -> Option<Break> {
-    let (region, _) = generation.reports.iter().find(|(_, report)| report.name_taken)?;
-    Some(Break {
-        reason: BreakReason::NameTaken,
-        region: Some(region.clone()),
-        failed: Vec::new(),
-        actor: None,
-        message: format!("{region} holds {} for a barrier of its own", generation.id.barrier),
-    })
+fn named(failure: &crate::outcome::Failure) -> String {
+    match &failure.note {
+        Some(note) => format!("{}/{} ({note})", failure.region, failure.participant),
+        None => format!("{}/{}", failure.region, failure.participant),
+    }
 }

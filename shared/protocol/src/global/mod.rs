@@ -4,52 +4,74 @@
 //! says so by its fields.
 //!
 //! ```text
-//!                 every region complete            every region applied it
-//!  gathering ───────────────────────────▶ releasing ─────────────────────▶ released
-//!      │  failure · deadline · abort · deletion
-//!      └───────────────────────────────▶ broken
+//!                 the rule holds · force         every region applied it
+//!  gathering ───────────────────────────▶ releasing ─────────────────────▶ released ──▶ forgotten
+//!      │  failure · deadline · abort · deletion · predecessor                              ▲
+//!      └───────────────────────────────▶ broken ─────────────────────────────────────────┘
+//!                                          └── retry ──▶ the next round gathers
 //! ```
 //!
 //! An outcome is written once. Last arrival, deadline, abort and failure race
 //! for the barrier's row lock; one wins and everybody reads the winner.
 
 mod apply;
+mod collect;
 mod command;
 mod decide;
+mod define;
+mod overrule;
+#[cfg(test)]
+mod overrule_tests;
 mod read;
+mod report;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 pub use apply::apply;
-pub use command::{Change, Command, Expect, Names, Refusal, Reply, Step};
+pub use command::{Action, Audit, Change, Command, Expect, Names, Refusal, Reply, Step};
+pub use decide::View;
 
 use crate::fact::Decided;
 use crate::generation::GenerationId;
 use crate::identity::{Era, History, Timestamp};
 use crate::name::{BarrierName, RegionName};
+use crate::outcome::Override;
+use crate::participants::IdSet;
 use crate::report::RegionReport;
 use crate::spec::Spec;
 
 /// What a batch of commands must know of the world around its barrier.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
-    /// The database's clock.
+    /// The clock that decides: the database's, or the region's.
     pub now: Timestamp,
+    /// The same instant as people read it.
+    pub at: Timestamp,
     /// The life of the database.
     pub era: &'a Era,
-    /// The declared regions, each with the current life of its log if any
-    /// agent ever greeted.
-    pub regions: &'a BTreeMap<RegionName, Option<History>>,
+    /// The declared regions.
+    pub regions: &'a BTreeMap<RegionName, Declared>,
     /// Barriers defined in the namespace, this one included if it is.
     pub barriers_in_namespace: u32,
 }
 
+/// What is known of a declared region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// The current life of its log, if any agent ever greeted.
+    pub history: Option<History>,
+    /// The life of the database in which it last greeted.
+    pub era: Option<Era>,
+    /// Who has drained it, while it is: generations that open go on without it.
+    pub drained: Option<Override>,
+}
+
 /// A barrier, with those of its generations that a batch names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
     /// Its name.
     pub name: BarrierName,
@@ -66,6 +88,20 @@ pub struct Barrier {
     pub specs: BTreeMap<u64, Spec>,
     /// The loaded generations.
     pub generations: BTreeMap<u64, Generation>,
+    /// The numbers of all that there are, where they were asked for.
+    pub numbers: BTreeSet<u64>,
+}
+
+/// Who is no longer expected of one region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiver {
+    /// Counts the waivers of the generation in the region, from 1.
+    pub revision: u32,
+    /// The participants; `None` is the whole region.
+    pub participants: Option<IdSet>,
+    /// Who waived them last, and why.
+    pub by: Override,
 }
 
 /// A generation as the coordinator knows it.
@@ -89,6 +125,12 @@ pub struct Generation {
     pub decided: Option<Decided>,
     /// Whether every region has applied its end.
     pub settled: bool,
+    /// The broken generation whose ok arrivals count here too.
+    pub carry: Option<u64>,
+    /// Who is no longer expected.
+    pub waived: BTreeMap<RegionName, Waiver>,
+    /// Whether its details are past their retention.
+    pub closed: bool,
 }
 
 impl Barrier {
@@ -103,6 +145,7 @@ impl Barrier {
             gathering: 0,
             specs: BTreeMap::new(),
             generations: BTreeMap::new(),
+            numbers: BTreeSet::new(),
         }
     }
 

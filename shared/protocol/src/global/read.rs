@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{Barrier, Generation};
-use crate::fact::{Fact, Opened};
-use crate::generation::State;
+use crate::fact::{Fact, Opened, Waived};
+use crate::generation::{GenerationId, State};
 use crate::name::RegionName;
 use crate::spec::Spec;
 
@@ -14,6 +14,21 @@ impl Barrier {
     pub fn loaded(&self, n: u64) -> Option<(&Generation, &Spec)> {
         let generation = self.generations.get(&n)?;
         Some((generation, self.specs.get(&generation.revision)?))
+    }
+}
+
+impl Barrier {
+    /// The generation of this barrier that belongs to one of another: of the
+    /// same key, the latest round, or of the same number.
+    #[must_use]
+    pub fn counterpart(&self, of: &GenerationId) -> Option<&Generation> {
+        match &of.key {
+            None => self.generations.get(&of.n).filter(|generation| generation.id.key.is_none()),
+            Some(key) => {
+                let rounds = self.generations.values().filter(|generation| generation.id.key.as_ref() == Some(key));
+                rounds.max_by_key(|generation| generation.id.round)
+            }
+        }
     }
 }
 
@@ -47,27 +62,36 @@ impl Generation {
 
     /// The opening as one region hears it.
     #[must_use]
-    pub fn opened(&self, spec: &Spec, region: &RegionName, with_slice: bool) -> Option<Fact> {
+    pub fn opened(&self, spec: &Spec, region: &RegionName, with_slice: bool) -> Option<Opened> {
         let slice = spec.regions.get(region)?;
-        Some(Fact::Opened(Opened {
+        Some(Opened {
             generation: self.id.clone(),
             region: region.clone(),
             spec: slice.digest(),
             slice: with_slice.then(|| slice.clone()),
             opened_at: self.opened_at,
-            carry: None,
-        }))
+            carry: self.carry,
+        })
     }
 
     /// The fact that one region has not answered, slice and all: its opening
-    /// until it reports, its end until it has applied it.
+    /// until it reports, a waiver until it reports that, its end until it has
+    /// applied it.
     #[must_use]
     pub fn unanswered(&self, spec: &Spec, region: &RegionName) -> Option<Fact> {
-        match &self.decided {
-            Some(decided) => (!self.applied(region)).then(|| Fact::Decided(decided.clone())),
-            None if self.reports.contains_key(region) => None,
-            None => self.opened(spec, region, true),
+        if let Some(decided) = &self.decided {
+            return (!self.applied(region)).then(|| Fact::Decided(decided.clone()));
         }
+        let Some(report) = self.reports.get(region) else {
+            return self.opened(spec, region, true).map(Fact::Opened);
+        };
+        let waiver = self.waived.get(region).filter(|waiver| waiver.revision > report.apart.waiver)?;
+        Some(Fact::Waived(Waived {
+            generation: self.id.clone(),
+            region: region.clone(),
+            revision: waiver.revision,
+            participants: waiver.participants.clone()?,
+        }))
     }
 
     /// The regions that owe an answer.

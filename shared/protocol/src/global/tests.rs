@@ -15,16 +15,17 @@ use crate::participants::Participants;
 use crate::report::Missing;
 use crate::spec::{Generations, Rule, Scope, Slice};
 
-struct World {
-    barrier: Barrier,
-    regions: BTreeMap<RegionName, Option<History>>,
-    now: u64,
+pub(super) struct World {
+    pub(super) barrier: Barrier,
+    pub(super) regions: BTreeMap<RegionName, Declared>,
+    pub(super) now: u64,
+    pub(super) era: &'static str,
     index: u64,
 }
 
-const REGIONS: [&str; 3] = ["ap-south", "eu-west", "us-east"];
+pub(super) const REGIONS: [&str; 3] = ["ap-south", "eu-west", "us-east"];
 
-fn spec(generations: Generations) -> Spec {
+pub(super) fn spec(generations: Generations) -> Spec {
     let slice = crate::region::tests::slice(Participants::Count(2));
     Spec {
         name: "etl/map".parse().unwrap(),
@@ -37,22 +38,42 @@ fn spec(generations: Generations) -> Spec {
         deadline_ms: Some(1_000),
         release_when: Rule::All,
         retention_ms: 1_000,
+        retention_generations: 3,
+        failures_max: 0,
+        after: None,
     }
 }
 
+fn declared() -> Declared {
+    Declared { history: Some(History([1; 16])), era: Some(Era::new("1/1")), drained: None }
+}
+
+pub(super) fn by(reason: &str) -> Override {
+    Override { actor: Some("ops".to_string()), reason: reason.to_string() }
+}
+
 impl World {
-    fn new(generations: Generations) -> Self {
-        let regions = REGIONS.iter().map(|name| (name.parse().unwrap(), Some(History([1; 16])))).collect();
+    pub(super) fn new(generations: Generations) -> Self {
+        Self::of(spec(generations))
+    }
+
+    pub(super) fn of(spec: Spec) -> Self {
+        let regions = REGIONS.iter().map(|name| (name.parse().unwrap(), declared())).collect();
         let barrier = Barrier::new("etl/map".parse().unwrap());
-        let mut world = Self { barrier, regions, now: 10, index: 0 };
-        let spec = Box::new(spec(generations));
-        world.run(Command::Define { spec, expect: Expect::NewOrEqual });
+        let mut world = Self { barrier, regions, now: 10, era: "1/1", index: 0 };
+        world.run(Command::Define { spec: Box::new(spec), expect: Expect::NewOrEqual });
         world
     }
 
-    fn run(&mut self, command: Command) -> Step {
-        let era = Era::new("1/1");
-        let context = Context { now: Timestamp(self.now), era: &era, regions: &self.regions, barriers_in_namespace: 1 };
+    pub(super) fn run(&mut self, command: Command) -> Step {
+        let era = Era::new(self.era);
+        let context = Context {
+            now: Timestamp(self.now),
+            at: Timestamp(self.now),
+            era: &era,
+            regions: &self.regions,
+            barriers_in_namespace: 1,
+        };
         let step = apply(&mut self.barrier, &context, &command);
         for (n, generation) in &self.barrier.generations {
             let (_, spec) = self.barrier.loaded(*n).unwrap();
@@ -61,29 +82,22 @@ impl World {
         step
     }
 
-    fn report(&mut self, n: u64, region: &str, complete: bool) -> RegionReport {
+    pub(super) fn report(&mut self, n: u64, region: &str, complete: bool) -> RegionReport {
         self.index += 1;
+        let stamp = Stamp { history: History([1; 16]), shard: 0, index: self.index };
         RegionReport {
-            region: region.parse().unwrap(),
-            stamp: Stamp { history: History([1; 16]), shard: 0, index: self.index },
-            generation: self.barrier.generations[&n].id.clone(),
             expected: 2,
             arrived: if complete { 2 } else { 1 },
-            failed: 0,
-            retrying: 0,
             complete,
-            over_failures: false,
             missing: Missing { count: u32::from(!complete), names: "".to_string() },
-            failures: vec![],
             outputs: BTreeMap::from([("1".parse().unwrap(), region.to_string())]),
             first_arrival_at: Some(Timestamp(1)),
             last_arrival_at: Some(Timestamp(2)),
-            applied: None,
-            name_taken: false,
+            ..RegionReport::empty(&region.parse().unwrap(), stamp, &self.barrier.generations[&n].id)
         }
     }
 
-    fn complete(&mut self, n: u64, regions: &[&str]) -> Step {
+    pub(super) fn complete(&mut self, n: u64, regions: &[&str]) -> Step {
         let mut last = None;
         for region in regions {
             let report = Box::new(self.report(n, region, true));
@@ -92,11 +106,11 @@ impl World {
         last.unwrap()
     }
 
-    fn state(&self, n: u64) -> State {
+    pub(super) fn state(&self, n: u64) -> State {
         self.barrier.generations[&n].state()
     }
 
-    fn break_reason(&self, n: u64) -> Option<BreakReason> {
+    pub(super) fn break_reason(&self, n: u64) -> Option<BreakReason> {
         match &self.barrier.generations[&n].decided.as_ref()?.outcome.verdict {
             Verdict::Broken(broken) => Some(broken.reason),
             Verdict::Released(_) => None,
@@ -104,7 +118,7 @@ impl World {
     }
 }
 
-fn decisions(step: &Step) -> usize {
+pub(super) fn decisions(step: &Step) -> usize {
     step.changes.iter().filter(|change| matches!(change, Change::Decided { .. })).count()
 }
 
@@ -240,9 +254,9 @@ fn an_equal_definition_changes_nothing_and_a_different_one_is_a_conflict() {
 #[test]
 fn numbers_never_restart_with_the_name() {
     let mut world = World::new(Generations::Single);
-    let refused = world.run(Command::Delete { force: false, actor: None, reason: "".to_string() }).reply;
+    let refused = world.run(Command::Delete { force: false, by: by("") }).reply;
     assert!(matches!(refused, Err(Refusal::StillGathering { open }) if open.len() == 1));
-    let step = world.run(Command::Delete { force: true, actor: None, reason: "over".to_string() });
+    let step = world.run(Command::Delete { force: true, by: by("over") });
     assert!(matches!(step.reply, Ok(Reply::Deleted { changed: true, broken }) if broken.len() == 1));
     assert_eq!(world.break_reason(1), Some(BreakReason::Deleted));
     let step = world.run(Command::Define { spec: Box::new(spec(Generations::Single)), expect: Expect::NewOrEqual });
@@ -253,7 +267,7 @@ fn numbers_never_restart_with_the_name() {
 #[test]
 fn a_deleted_cyclic_barrier_opens_nothing_more() {
     let mut world = World::new(Generations::Cyclic);
-    world.run(Command::Delete { force: true, actor: None, reason: "".to_string() });
+    world.run(Command::Delete { force: true, by: by("") });
     assert_eq!(world.barrier.generations.len(), 1);
 }
 
@@ -275,7 +289,7 @@ fn a_key_opens_once() {
 #[test]
 fn abort_and_release_exclude_each_other() {
     let mut world = World::new(Generations::Single);
-    let abort = || Command::Abort { n: 1, actor: Some("ops".to_string()), reason: "stop".to_string() };
+    let abort = || Command::Abort { n: 1, by: by("stop") };
     assert!(matches!(world.run(abort()).reply, Ok(Reply::Ended { changed: true, .. })));
     assert!(matches!(world.run(abort()).reply, Ok(Reply::Ended { changed: false, .. })));
     assert_eq!(decisions(&world.complete(1, &REGIONS)), 0);
@@ -283,7 +297,7 @@ fn abort_and_release_exclude_each_other() {
 
     let mut world = World::new(Generations::Single);
     world.complete(1, &REGIONS);
-    assert!(matches!(world.run(abort()).reply, Err(Refusal::AlreadyReleased { .. })));
+    assert!(matches!(world.run(abort()).reply, Err(Refusal::AlreadyDecided { .. })));
 }
 
 #[test]

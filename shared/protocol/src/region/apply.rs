@@ -24,7 +24,10 @@ impl Region {
         entry.body.commands.iter().map(|command| self.command(entry.writer, command, effects)).collect()
     }
 
-    fn command(&mut self, by: Writer, command: &Command, effects: &mut Vec<Effect>) -> Reply {
+    pub(super) fn command(&mut self, by: Writer, command: &Command, effects: &mut Vec<Effect>) -> Reply {
+        if command.machine_version() > self.machine_version {
+            return Reply::Refused(Refusal::VersionTooLow);
+        }
         let result = match command {
             Command::Fact(fact) => self.fact(fact, effects),
             Command::Arrive(arrive) => self.arrive(arrive, effects),
@@ -33,6 +36,12 @@ impl Region {
             Command::ClockAdvanced { epoch, from_ms, to_ms } => self.advance_clock(*epoch, *from_ms, *to_ms),
             Command::AgentLost { epoch, writer } => self.agent_lost(by, *epoch, *writer),
             Command::VersionRaised { epoch, version } => self.raise_version(*epoch, *version),
+            Command::Ticked { epoch, from_ms, to_ms, at } => self.tick(*epoch, *from_ms, *to_ms, *at, effects),
+            Command::OpenSession(open) => self.open_session(by, open, effects),
+            Command::AttachSession(id) => self.attach_session(by, *id),
+            Command::CloseSession(id) => self.close_session(*id, effects),
+            Command::ExpireSession { session, attach } => self.expire_session(by, *session, *attach, effects),
+            Command::Regional(regional) => self.regional(regional, effects),
         };
         result.unwrap_or_else(Reply::Refused)
     }
@@ -56,7 +65,7 @@ impl Region {
         }
     }
 
-    fn advance_clock(&mut self, epoch: Epoch, from_ms: u64, to_ms: u64) -> Result<Reply, Refusal> {
+    pub(super) fn advance_clock(&mut self, epoch: Epoch, from_ms: u64, to_ms: u64) -> Result<Reply, Refusal> {
         self.led_by(epoch)?;
         if from_ms != self.clock_ms || to_ms < from_ms {
             return Err(Refusal::ClockMoved);
@@ -69,6 +78,9 @@ impl Region {
         self.led_by(epoch)?;
         // An agent whose entry is being applied is not lost to its own word.
         let changed = writer != by && self.writers.remove(&writer).is_some();
+        if changed {
+            self.orphan_sessions(writer);
+        }
         Ok(Reply::Done { changed })
     }
 
@@ -79,6 +91,9 @@ impl Region {
         }
         let changed = version > self.machine_version;
         self.machine_version = self.machine_version.max(version);
+        if changed {
+            self.retain_all();
+        }
         Ok(Reply::Done { changed })
     }
 }

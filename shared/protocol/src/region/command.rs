@@ -1,5 +1,6 @@
 //! What enters the region's log, and what comes of it.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -7,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ArrivalOutcome;
 use crate::fact::Fact;
+use crate::generation::GenerationId;
+use crate::global;
 use crate::identity::{Digest, Epoch, SessionId, Timestamp, Writer};
 use crate::name::{BarrierName, ParticipantId};
 
@@ -50,6 +53,90 @@ pub enum Command {
         /// The version from here on.
         version: u16,
     },
+    /// The leader counted time, and what is due acts. From version 2 on.
+    Ticked {
+        /// The leader's incarnation.
+        epoch: Epoch,
+        /// Where the region clock stood, in milliseconds.
+        from_ms: u64,
+        /// Where it stands now, in milliseconds.
+        to_ms: u64,
+        /// When, on the agent's clock; for people.
+        at: Timestamp,
+    },
+    /// A client opens a session. From version 2 on, like all that follow.
+    OpenSession(OpenSession),
+    /// Another agent takes a session's heartbeats.
+    AttachSession(SessionId),
+    /// A client ends its session.
+    CloseSession(SessionId),
+    /// The agent that takes a session's heartbeats heard none for too long.
+    ExpireSession {
+        /// The session.
+        session: SessionId,
+        /// Its owner, by count.
+        attach: u32,
+    },
+    /// Somebody speaks to a barrier of regional scope.
+    Regional(Box<Regional>),
+}
+
+impl Command {
+    /// The version of the machine that knows the command.
+    #[must_use]
+    pub fn machine_version(&self) -> u16 {
+        match self {
+            Self::Fact(Fact::Opened(_) | Fact::Decided(_))
+            | Self::Arrive(_)
+            | Self::Withdraw(_)
+            | Self::TookOver { .. }
+            | Self::ClockAdvanced { .. }
+            | Self::AgentLost { .. }
+            | Self::VersionRaised { .. } => 1,
+            Self::Fact(Fact::Closed(_) | Fact::Waived(_))
+            | Self::Ticked { .. }
+            | Self::OpenSession(_)
+            | Self::AttachSession(_)
+            | Self::CloseSession(_)
+            | Self::ExpireSession { .. }
+            | Self::Regional(_) => 2,
+        }
+    }
+}
+
+/// A client opens a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSession {
+    /// Its name, random.
+    pub id: SessionId,
+    /// Milliseconds that it may be silent.
+    pub ttl_ms: u64,
+    /// Whom it works for.
+    pub works: Vec<Work>,
+    /// When, on the agent's clock; for people.
+    pub at: Timestamp,
+}
+
+/// A participant of a generation, as a session works for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Work {
+    /// The barrier.
+    pub barrier: BarrierName,
+    /// The generation.
+    pub n: u64,
+    /// The participant.
+    pub participant: ParticipantId,
+}
+
+/// What is said to a barrier of regional scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Regional {
+    /// The barrier.
+    pub barrier: BarrierName,
+    /// What.
+    pub command: global::Command,
+    /// When, on the agent's clock; for people.
+    pub at: Timestamp,
 }
 
 /// A participant arrives.
@@ -102,6 +189,30 @@ pub enum Reply {
     },
     /// Not done, and true for ever for this command.
     Refused(Refusal),
+    /// The session is open, now or earlier.
+    SessionOpened(SessionOpened),
+    /// What a barrier of regional scope answered.
+    Regional(Box<Result<global::Reply, global::Refusal>>),
+}
+
+/// A session that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOpened {
+    /// Its owner, by count.
+    pub attach: u32,
+    /// Milliseconds that it may be silent.
+    pub ttl_ms: u64,
+    /// One for each participant it was opened for, in that order.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What a session was given for a participant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The attempt to arrive with.
+    pub attempt: u32,
+    /// Whether it has arrived ok: there is nothing to do.
+    pub done: bool,
 }
 
 /// A positive answer to an arrival.
@@ -174,6 +285,18 @@ pub enum Refusal {
     Conflict,
     /// The build that applies this can't run that version.
     VersionTooHigh,
+    /// Not every agent of the region can run what this needs.
+    VersionTooLow,
+    /// A later session works for the participant.
+    Fenced,
+    /// There is no such session, or it fell silent.
+    SessionLost,
+    /// Another agent takes the session's heartbeats, or took them since.
+    NotOwner,
+    /// The region has as many sessions as it may.
+    TooManySessions,
+    /// The name is a barrier of the other scope here.
+    NameTaken,
 }
 
 /// What is worth telling after an entry was applied.
@@ -213,5 +336,17 @@ pub enum Effect {
     TookOver {
         /// Its incarnation.
         epoch: Epoch,
+    },
+    /// The coordinator speaks of a name that is a regional barrier here.
+    NameTaken {
+        /// Its generation.
+        generation: GenerationId,
+    },
+    /// A session is over, though its client did not end it.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+        /// Whether a later one took its place, rather than that it fell silent.
+        fenced: bool,
     },
 }

@@ -4,26 +4,61 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Barrier, Counts, Effect, Ended, Generation, Refusal, Region, Reply};
-use crate::fact::{Closed, Decided, Fact, Next, Opened};
+use super::{Absence, ArrivalOutcome, Barrier, Counts, Effect, Ended, Generation, Refusal, Region, Reply};
+use crate::fact::{Closed, Decided, Fact, Next, Opened, Waived};
 use crate::generation::GenerationId;
 use crate::identity::{Digest, Timestamp};
 use crate::mutant;
 
 impl Region {
     pub(super) fn fact(&mut self, fact: &Fact, effects: &mut Vec<Effect>) -> Result<Reply, Refusal> {
+        let id = fact.generation();
+        if self.regional.contains_key(&id.barrier) {
+            return Ok(Reply::Done { changed: self.name_is_taken(fact, effects) });
+        }
         let changed = match fact {
             Fact::Opened(opened) => self.opened(opened, effects)?,
             Fact::Decided(decided) => self.decided(decided, effects)?,
-            Fact::Closed(closed) => self.closed(closed)?,
+            Fact::Closed(closed) => self.closed(closed),
+            Fact::Waived(waived) => self.waived(waived, effects)?,
         };
         Ok(Reply::Done { changed })
     }
 
-    fn opened(&mut self, opened: &Opened, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
+    /// The coordinator speaks of a barrier whose name is regional here: it is
+    /// told so, and breaks it.
+    fn name_is_taken(&mut self, fact: &Fact, effects: &mut Vec<Effect>) -> bool {
+        let id = fact.generation();
+        let known = (id.barrier.clone(), id.n);
+        match fact {
+            Fact::Opened(_) | Fact::Decided(_) => {
+                let applied = match fact {
+                    Fact::Decided(decided) => Some(decided.outcome.digest()),
+                    _ => None,
+                };
+                let before = self.taken.get(&known).map(|(_, applied)| *applied);
+                let changed = before.is_none_or(|before| before.is_none() && applied.is_some());
+                if changed {
+                    self.taken.insert(known, (id.clone(), applied));
+                }
+                effects.push(Effect::NameTaken { generation: id.clone() });
+                changed
+            }
+            Fact::Closed(closed) => {
+                self.taken.retain(|(barrier, n), _| *barrier != id.barrier || *n > closed.generation.n);
+                false
+            }
+            Fact::Waived(_) => false,
+        }
+    }
+
+    pub(super) fn opened(&mut self, opened: &Opened, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
         let (index, clock_ms) = (self.index, self.clock_ms);
         let id = &opened.generation;
         let barrier = self.barriers.entry(id.barrier.clone()).or_default();
+        if barrier.has_forgotten(id.n) {
+            return Ok(false);
+        }
         if let Some(known) = barrier.generations.get(&id.n) {
             // Heard after its end, an opening says nothing new.
             if known.ended.is_some() || known.spec == Some(opened.spec) && known.id == *id {
@@ -53,12 +88,15 @@ impl Region {
         Ok(true)
     }
 
-    fn decided(&mut self, decided: &Decided, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
+    pub(super) fn decided(&mut self, decided: &Decided, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
         let (index, clock_ms) = (self.index, self.clock_ms);
         let outcome = &decided.outcome;
         let id = &outcome.generation;
         let digest = outcome.digest();
         let barrier = self.barriers.entry(id.barrier.clone()).or_default();
+        if barrier.has_forgotten(id.n) {
+            return Ok(false);
+        }
         if !barrier.generations.contains_key(&id.n) {
             barrier.insert(Generation::new(id.clone(), None, outcome.decided_at, clock_ms));
         }
@@ -71,12 +109,14 @@ impl Region {
             }
             _ => generation.ended = Some(Ended { outcome: outcome.clone(), digest, index }),
         }
+        generation.ended_clock_ms = clock_ms;
         let spec = generation.spec;
         effects.push(Effect::Ended { barrier: id.barrier.clone(), n: id.n });
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });
         if let Some(next) = decided.next.as_ref().filter(|next| next.same_spec) {
             self.open_next(next, spec, effects);
         }
+        self.retain(&id.barrier, id.n);
         Ok(true)
     }
 
@@ -92,18 +132,43 @@ impl Region {
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });
     }
 
-    fn closed(&mut self, closed: &Closed) -> Result<bool, Refusal> {
+    fn closed(&mut self, closed: &Closed) -> bool {
         let id = &closed.generation;
-        let Some(barrier) = self.barriers.get_mut(&id.barrier) else { return Ok(false) };
-        let Some(generation) = barrier.generations.get_mut(&id.n) else { return Ok(false) };
-        // Only what has ended can lose its details.
-        if generation.ended.is_none() || generation.closed {
-            return Ok(false);
+        let Some(barrier) = self.barriers.get_mut(&id.barrier) else { return false };
+        // It says all that an earlier one said, and more.
+        if id.n <= barrier.forgotten {
+            return false;
         }
-        generation.closed = true;
-        generation.arrivals = BTreeMap::new();
-        generation.withdrawn = BTreeMap::new();
+        barrier.forgotten = id.n;
+        barrier.kept = closed.kept.iter().copied().collect();
+        let gone: Vec<u64> = barrier.generations.range(..=id.n).map(|(n, _)| *n).collect();
+        for n in gone.into_iter().filter(|n| !closed.kept.contains(n)) {
+            barrier.forget(n);
+        }
         barrier.forget_slices();
+        true
+    }
+
+    pub(super) fn waived(&mut self, waived: &Waived, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
+        let (id, index) = (&waived.generation, self.index);
+        let (generation, slice) = self.generation_mut(&id.barrier, id.n)?;
+        let Some(slice) = slice.filter(|_| generation.ended.is_none() && waived.revision > generation.waiver) else {
+            return Ok(false);
+        };
+        let before = generation.report_key();
+        generation.waiver = waived.revision;
+        for participant in waived.participants.iter() {
+            // Who has arrived has arrived; who failed is forgiven.
+            let arrived = generation.arrivals.get(&participant).map(|arrival| arrival.outcome);
+            let expected = slice.participants.admits(&participant) && arrived != Some(ArrivalOutcome::Ok);
+            if expected && !generation.is_sealed(slice, &participant) {
+                generation.workers.remove(&participant);
+                generation.put_absence(slice, &participant, Absence::Waived);
+            }
+        }
+        generation.promise(index, slice);
+        let after = generation.report_key();
+        self.changed(&id.barrier, id.n, before, after, effects);
         Ok(true)
     }
 }
@@ -117,8 +182,21 @@ impl Barrier {
         self.forget_slices();
     }
 
+    /// Whether a generation was here, or may have been, and is no more.
+    pub(super) fn has_forgotten(&self, n: u64) -> bool {
+        n <= self.forgotten && !self.kept.contains(&n) && !self.generations.contains_key(&n)
+    }
+
+    pub(super) fn forget(&mut self, n: u64) {
+        if let Some(generation) = self.generations.remove(&n)
+            && let Some(key) = generation.id.key
+        {
+            self.rounds.remove(&(key, generation.id.round));
+        }
+    }
+
     /// Keeps the slices that generations with details use, and the newest.
-    fn forget_slices(&mut self) {
+    pub(super) fn forget_slices(&mut self) {
         if self.slices.len() < 2 {
             return;
         }
@@ -130,7 +208,7 @@ impl Barrier {
 }
 
 impl Generation {
-    fn new(id: GenerationId, spec: Option<Digest>, opened_at: Timestamp, opened_clock_ms: u64) -> Self {
+    pub(super) fn new(id: GenerationId, spec: Option<Digest>, opened_at: Timestamp, opened_clock_ms: u64) -> Self {
         Self {
             id,
             spec,
@@ -139,11 +217,16 @@ impl Generation {
             arrivals: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
             counts: Counts::default(),
+            zones: BTreeMap::new(),
             outputs_bytes: 0,
             first_arrival_at: None,
             last_arrival_at: None,
             completed: None,
+            absent: BTreeMap::new(),
+            waiver: 0,
+            workers: BTreeMap::new(),
             ended: None,
+            ended_clock_ms: 0,
             closed: false,
         }
     }

@@ -3,41 +3,67 @@
 //!
 //! ```text
 //!            Opened                 Decided
-//!  (unknown) ───────▶ gathering ─────────────▶ ended (released | broken) ──Closed──▶ bare verdict
-//!                        │  ▲
+//!  (unknown) ───────▶ gathering ─────────────▶ ended (released | broken) ─▶ bare verdict ─▶ forgotten
+//!                        │  ▲                                    retention            Closed
 //!          last arrival  ▼  │ (never: completion is a promise)
 //!                     complete
+//!
+//!  participant:  missing ⇄ working ──▶ arrived | failed
+//!                   ▲         │ its session falls silent
+//!                   └─ lost ◀─┘ ── rejoin passes ──▶ failed | excluded
 //! ```
 //!
 //! Inputs are [`Command`]s, outputs are one [`Reply`] per command and
 //! [`Effect`]s, which only say what is worth telling: dropping every effect
 //! costs time, never correctness, because state is re-read.
+//!
+//! Barriers of regional scope run the coordinator's own machine
+//! ([`crate::global`]) inside the region's log.
 
 mod apply;
 mod arrive;
 mod command;
+mod count;
 mod facts;
+#[cfg(test)]
+mod liveness_tests;
 mod read;
+mod regional;
+#[cfg(test)]
+mod regional_tests;
+mod session;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timer;
+pub(crate) mod v1;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-pub use command::{Arrive, Arrived, Command, Effect, Refusal, Reply, Withdraw};
+pub use command::{
+    Arrive, Arrived, Attempt, Command, Effect, OpenSession, Refusal, Regional, Reply, SessionOpened, Withdraw, Work,
+};
+pub use count::{Completed, Counts, Zone};
 pub use read::Heard;
+pub use session::{Absence, Lost, Session, Worker};
+pub use timer::Timer;
 
 use crate::generation::GenerationId;
+use crate::global;
 use crate::identity::{Digest, Epoch, History, SessionId, Timestamp, Writer};
-use crate::name::{BarrierName, Key, ParticipantId, RegionName};
+use crate::name::{BarrierName, Key, ParticipantId, RegionName, ZoneName};
 use crate::outcome::Outcome;
 use crate::spec::Slice;
 
 /// The version of the machine this build runs. A build that meets a higher
 /// one in its log stops, because skipping an entry would let replicas differ.
-pub const MACHINE_VERSION: u16 = 1;
+pub const MACHINE_VERSION: u16 = 2;
+
+/// The version that every log begins with: the leader raises it once every
+/// living agent of the region runs a higher one.
+pub const MACHINE_VERSION_FIRST: u16 = 1;
 
 /// The state of one shard of one region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +72,8 @@ pub struct Region {
     history: History,
     shard: u16,
     index: u64,
-    /// The region clock: milliseconds that leaders have counted, moved only by
-    /// [`Command::ClockAdvanced`]. It never runs fast, and stands still while
-    /// nobody leads.
+    /// The region clock: milliseconds that leaders have counted. It never runs
+    /// fast, and stands still while nobody leads.
     clock_ms: u64,
     epoch: Epoch,
     machine_version: u16,
@@ -56,6 +81,18 @@ pub struct Region {
     /// take effect at most once.
     writers: BTreeMap<Writer, u64>,
     barriers: BTreeMap<BarrierName, Barrier>,
+    sessions: BTreeMap<SessionId, Session>,
+    /// The deciders of the barriers of regional scope.
+    regional: BTreeMap<BarrierName, global::Barrier>,
+    /// Generations of the coordinator under names that are regional here, with
+    /// the digest of their end.
+    taken: BTreeMap<(BarrierName, u64), (GenerationId, Option<Digest>)>,
+    /// What the region clock will do, and when.
+    timers: BTreeSet<(u64, Timer)>,
+    /// When details of finished generations go.
+    retentions: BTreeSet<(u64, BarrierName, u64)>,
+    /// Overrides of regional barriers, the latest ones.
+    audit: VecDeque<global::Audit>,
 }
 
 /// What a region knows of one barrier.
@@ -66,6 +103,10 @@ pub struct Barrier {
     rounds: BTreeMap<(Key, u32), u64>,
     /// The slices that generations refer to.
     slices: BTreeMap<Digest, Slice>,
+    /// The newest generation that is forgotten; 0 for none.
+    forgotten: u64,
+    /// Generations before it that are not.
+    kept: BTreeSet<u64>,
 }
 
 /// What a region knows of one generation.
@@ -78,26 +119,27 @@ pub struct Generation {
     /// The region clock when it was opened here.
     opened_clock_ms: u64,
     arrivals: BTreeMap<ParticipantId, Arrival>,
-    /// The highest attempt each participant has withdrawn.
+    /// The highest attempt each participant has withdrawn, or used in a round
+    /// before this one.
     withdrawn: BTreeMap<ParticipantId, u32>,
     counts: Counts,
+    zones: BTreeMap<ZoneName, Zone>,
     outputs_bytes: u32,
     first_arrival_at: Option<Timestamp>,
     last_arrival_at: Option<Timestamp>,
-    /// The index at which the region completed: the promise.
+    /// When the region completed: the promise.
     completed: Option<Completed>,
+    /// Those who are not expected any more.
+    absent: BTreeMap<ParticipantId, Absence>,
+    /// The last waiver that was applied.
+    waiver: u32,
+    /// Those whom a session works for.
+    workers: BTreeMap<ParticipantId, Worker>,
     ended: Option<Ended>,
+    /// The region clock when it ended here.
+    ended_clock_ms: u64,
     /// Whether details are gone and only the verdict is left.
     closed: bool,
-}
-
-/// When a region completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Completed {
-    /// The log index of the completing arrival.
-    pub index: u64,
-    /// That arrival's stamp; for people.
-    pub at: Timestamp,
 }
 
 /// The end of a generation as this region applied it.
@@ -109,17 +151,6 @@ pub struct Ended {
     pub digest: Digest,
     /// The log index at which it was applied.
     pub index: u64,
-}
-
-/// How many arrivals there are of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Arrived ok.
-    pub ok: u32,
-    /// Failed for good.
-    pub failed: u32,
-    /// Failed, and may try again.
-    pub retrying: u32,
 }
 
 /// One participant's arrival.
@@ -137,6 +168,8 @@ pub struct Arrival {
     pub session: Option<SessionId>,
     /// When, on the agent's clock; for people.
     pub at: Timestamp,
+    /// Whether it never came, and failed by the loss of its session.
+    pub lost: bool,
 }
 
 /// How a participant's work went.
@@ -161,9 +194,15 @@ impl Region {
             index: 0,
             clock_ms: 0,
             epoch: Epoch(0),
-            machine_version: MACHINE_VERSION,
+            machine_version: MACHINE_VERSION_FIRST,
             writers: BTreeMap::new(),
             barriers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            regional: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            retentions: BTreeSet::new(),
+            audit: VecDeque::new(),
         }
     }
 }

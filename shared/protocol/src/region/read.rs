@@ -3,15 +3,15 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region};
+use super::{Absence, Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region};
 use crate::caps;
 use crate::fact::Fact;
 use crate::generation::{GenerationId, State};
 use crate::identity::{Digest, Epoch, History, Stamp, Timestamp, Writer};
-use crate::name::{BarrierName, Key, ParticipantId, RegionName};
+use crate::name::{BarrierName, Key, ParticipantId, RegionName, ZoneName};
 use crate::outcome::Failure;
-use crate::participants::{Participants, compress};
-use crate::report::{Missing, RegionReport};
+use crate::participants::{IdSet, compress};
+use crate::report::{Apart, Missing, RegionReport, ZoneReport};
 use crate::spec::Slice;
 
 /// What a fact is to a region that hears it.
@@ -85,21 +85,64 @@ impl Region {
         self.barriers.get(barrier)?.generations.get(&n)
     }
 
+    /// The version of the machine that the region runs.
+    #[must_use]
+    pub fn machine_version(&self) -> u16 {
+        self.machine_version
+    }
+
     /// What a fact would be to this region.
     #[must_use]
     pub fn heard(&self, fact: &Fact) -> Heard {
         let id = fact.generation();
-        let Some(generation) = self.generation(&id.barrier, id.n) else { return Heard::New };
-        match fact {
-            Fact::Opened(_) => Heard::Known,
-            Fact::Decided(decided) => match &generation.ended {
+        if self.regional.contains_key(&id.barrier) {
+            let taken = self.taken.get(&(id.barrier.clone(), id.n));
+            let known = taken.is_some_and(|(_, applied)| applied.is_some() || matches!(fact, Fact::Opened(_)));
+            return if known { Heard::Known } else { Heard::New };
+        }
+        let barrier = self.barriers.get(&id.barrier);
+        let forgotten = barrier.is_some_and(|barrier| barrier.has_forgotten(id.n));
+        let generation = self.generation(&id.barrier, id.n);
+        match (fact, generation) {
+            (Fact::Closed(closed), _) => match barrier {
+                Some(barrier) if barrier.forgotten < closed.generation.n => Heard::New,
+                _ => Heard::Known,
+            },
+            _ if forgotten => Heard::Known,
+            (_, None) => Heard::New,
+            (Fact::Opened(_), Some(_)) => Heard::Known,
+            (Fact::Waived(waived), Some(generation)) => {
+                let known = generation.ended.is_some() || generation.waiver >= waived.revision;
+                if known { Heard::Known } else { Heard::New }
+            }
+            (Fact::Decided(decided), Some(generation)) => match &generation.ended {
                 None => Heard::New,
                 Some(ended) if ended.digest == decided.outcome.digest() => Heard::Known,
                 Some(_) => Heard::Different,
             },
-            Fact::Closed(_) if generation.closed => Heard::Known,
-            Fact::Closed(_) => Heard::New,
         }
+    }
+
+    /// What the coordinator is told of one generation: of a name that is
+    /// regional here, only that it is taken.
+    #[must_use]
+    pub fn report_up(&self, barrier: &BarrierName, n: u64) -> Option<RegionReport> {
+        if !self.regional.contains_key(barrier) {
+            return self.report(barrier, n);
+        }
+        let (id, applied) = self.taken.get(&(barrier.clone(), n))?;
+        Some(RegionReport { applied: *applied, name_taken: true, ..RegionReport::empty(&self.name, self.stamp(), id) })
+    }
+
+    /// Every generation that the coordinator may lack something of: those that
+    /// have not ended here, and all with their ends if it may have lost them.
+    pub fn to_report(&self, ends: bool) -> impl Iterator<Item = (BarrierName, u64)> + '_ {
+        let global = self.barriers.iter().filter(|(name, _)| !self.regional.contains_key(*name));
+        let known = global.flat_map(move |(name, barrier)| {
+            let open = barrier.generations.values().filter(move |generation| ends || generation.ended.is_none());
+            open.map(move |generation| (name.clone(), generation.id.n))
+        });
+        known.chain(self.taken.keys().cloned())
     }
 
     /// Everything the region knows of one generation, stamped with the index
@@ -109,24 +152,33 @@ impl Region {
         let barrier = self.barriers.get(barrier)?;
         let generation = barrier.generations.get(&n)?;
         let slice = generation.spec.and_then(|spec| barrier.slices.get(&spec));
-        let complete = generation.completed.is_some();
+        let counts = generation.counts;
+        let lost = generation.workers.values().filter(|worker| worker.lost.is_some()).count() as u32;
+        let working = generation.workers.keys().filter(|id| !generation.arrivals.contains_key(*id)).count() as u32;
         Some(RegionReport {
-            region: self.name.clone(),
-            stamp: self.stamp(),
-            generation: generation.id.clone(),
             expected: slice.map_or(0, |slice| slice.participants.expected()),
-            arrived: generation.counts.ok,
-            failed: generation.counts.failed,
-            retrying: generation.counts.retrying,
-            complete,
-            over_failures: slice.is_some_and(|slice| generation.counts.over_failures(slice)),
+            arrived: counts.ok,
+            failed: counts.failed,
+            retrying: counts.retrying,
+            complete: generation.completed.is_some(),
+            over_failures: slice.is_some_and(|slice| counts.over_failures(slice)),
             missing: slice.map(|slice| generation.missing(slice)).unwrap_or_default(),
-            failures: generation.failures(&self.name),
-            outputs: if complete && generation.ended.is_none() { generation.outputs() } else { BTreeMap::new() },
+            failures: slice.map(|slice| generation.failures(&self.name, slice)).unwrap_or_default(),
+            outputs: slice.map(|slice| generation.outputs(slice)).unwrap_or_default(),
             first_arrival_at: generation.first_arrival_at,
             last_arrival_at: generation.last_arrival_at,
             applied: generation.ended.as_ref().map(|ended| ended.digest),
-            name_taken: false,
+            spec: generation.spec,
+            apart: Apart {
+                excluded: counts.excluded,
+                waived: counts.waived,
+                working: working.saturating_sub(lost),
+                lost,
+                lost_for_good: counts.lost_for_good,
+                waiver: generation.waiver,
+            },
+            zones: slice.map(|slice| generation.zone_reports(slice)).unwrap_or_default(),
+            ..RegionReport::empty(&self.name, self.stamp(), &generation.id)
         })
     }
 }
@@ -237,17 +289,15 @@ impl Generation {
 
     /// Every participant that has no arrival; empty when they have no names.
     pub fn missing_ids<'a>(&'a self, slice: &'a Slice) -> impl Iterator<Item = ParticipantId> + 'a {
-        let set = match &slice.participants {
-            Participants::Set(set) => Some(set),
-            Participants::Count(_) => None,
-        };
-        set.into_iter().flat_map(|set| set.iter()).filter(|id| !self.arrivals.contains_key(id))
+        let expected = slice.participants.sets().flat_map(|set| set.iter());
+        expected.filter(|id| !self.arrivals.contains_key(id) && !self.absent.contains_key(id))
     }
 
     /// How many are missing, and the first of them (I11).
     #[must_use]
     pub fn missing(&self, slice: &Slice) -> Missing {
-        let count = slice.participants.expected().saturating_sub(self.arrivals.len() as u32);
+        let spoken = self.arrivals.len() as u32 + self.counts.apart();
+        let count = slice.participants.expected().saturating_sub(spoken);
         let names: Vec<ParticipantId> = match count {
             0 => Vec::new(),
             _ => self.missing_ids(slice).take(caps::MISSING_NAMES_MAX).collect(),
@@ -255,11 +305,13 @@ impl Generation {
         Missing { count, names: compress(&names) }
     }
 
-    fn failures(&self, region: &RegionName) -> Vec<Failure> {
+    fn failures(&self, region: &RegionName, slice: &Slice) -> Vec<Failure> {
         if self.counts.failed == 0 {
             return Vec::new();
         }
+        let for_good = |arrival: &Arrival| arrival.lost || arrival.attempt >= slice.attempts;
         let failed = self.arrivals.iter().filter(|(_, arrival)| arrival.outcome == ArrivalOutcome::Failed);
+        let failed = failed.filter(|(_, arrival)| for_good(arrival));
         failed
             .take(caps::FAILURES_NAMED_MAX)
             .map(|(participant, arrival)| Failure {
@@ -271,7 +323,33 @@ impl Generation {
             .collect()
     }
 
-    fn outputs(&self) -> BTreeMap<ParticipantId, alloc::string::String> {
-        self.arrivals.iter().filter_map(|(id, arrival)| Some((id.clone(), arrival.output.clone()?))).collect()
+    /// What participants of promised zones and regions left, while it gathers.
+    fn outputs(&self, slice: &Slice) -> BTreeMap<ParticipantId, alloc::string::String> {
+        if self.ended.is_some() {
+            return BTreeMap::new();
+        }
+        let left = self.arrivals.iter().filter(|(_, arrival)| arrival.output.is_some());
+        let promised = left.filter(|(id, _)| self.is_sealed(slice, id));
+        promised.filter_map(|(id, arrival)| Some((id.clone(), arrival.output.clone()?))).collect()
+    }
+
+    fn zone_reports(&self, slice: &Slice) -> BTreeMap<ZoneName, ZoneReport> {
+        let report = |(name, set): (&ZoneName, &IdSet)| {
+            let zone = self.zones.get(name).copied().unwrap_or_default();
+            let report = ZoneReport {
+                expected: set.len(),
+                arrived: zone.counts.ok,
+                failed: zone.counts.failed,
+                complete: zone.completed.is_some(),
+            };
+            (name.clone(), report)
+        };
+        slice.participants.zones().map(report).collect()
+    }
+
+    /// Why a participant is not expected any more.
+    #[must_use]
+    pub fn absence(&self, id: &ParticipantId) -> Option<Absence> {
+        self.absent.get(id).copied()
     }
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::entry::{Body, Entry, Witness};
 use crate::fact::{Decided, Fact, Next, Opened};
+use crate::generation::State;
 use crate::identity::Digest;
 use crate::outcome::{Break, BreakReason, Outcome, Release, Verdict};
 use crate::participants::{IdSet, Participants};
@@ -87,24 +88,40 @@ impl World {
     pub(crate) fn new(participants: Participants) -> Self {
         let region = Region::new("us-east".parse().unwrap(), History([1; 16]), 0);
         let mut world = Self { region, seq: 0, effects: Vec::new() };
-        world.run(Command::Fact(opened(1, &slice(participants))));
+        world.run_all(
+            Writer(1),
+            vec![
+                Command::TookOver { epoch: Epoch(1) },
+                Command::VersionRaised { epoch: Epoch(1), version: MACHINE_VERSION },
+                Command::Fact(opened(1, &slice(participants))),
+            ],
+        );
         world
     }
 
     pub(crate) fn run(&mut self, command: Command) -> Reply {
+        self.run_as(Writer(1), command)
+    }
+
+    pub(crate) fn run_as(&mut self, writer: Writer, command: Command) -> Reply {
+        self.run_all(writer, vec![command]).remove(0)
+    }
+
+    pub(crate) fn run_all(&mut self, writer: Writer, commands: Vec<Command>) -> Vec<Reply> {
         self.seq += 1;
         let witness = Witness { index: 0, hash: Digest([0; 32]) };
-        let entry = Entry {
-            index: self.region.index() + 1,
-            writer: Writer(1),
-            seq: self.seq,
-            body: Body { witness, commands: vec![command] },
-        };
+        let entry = Entry { index: self.region.index() + 1, writer, seq: self.seq, body: Body { witness, commands } };
         self.effects.clear();
-        let reply = self.region.apply(&entry, &mut self.effects).remove(0);
+        let replies = self.region.apply(&entry, &mut self.effects);
         assert!(invariant::missing_is_exact(&self.region), "I11");
         assert!(invariant::region_promised_before_release(&self.region), "I1");
-        reply
+        replies
+    }
+
+    /// The region clock comes to a time.
+    pub(crate) fn tick(&mut self, to_ms: u64) {
+        let (epoch, from_ms) = (self.region.epoch(), self.region.clock_ms());
+        self.run(Command::Ticked { epoch, from_ms, to_ms, at: Timestamp(to_ms) });
     }
 
     fn arrive(&mut self, arrive: Arrive) -> Reply {
@@ -306,15 +323,17 @@ fn an_old_leader_is_powerless() {
 }
 
 #[test]
-fn details_go_and_the_verdict_stays() {
+fn details_go_when_their_time_has_passed_and_the_verdict_stays() {
     let mut world = World::new(Participants::Count(1));
-    let closed = || Command::Fact(Fact::Closed(crate::fact::Closed { generation: id(1), regions: vec![] }));
-    assert_eq!(world.run(closed()), Reply::Done { changed: false }, "not while it gathers");
     arrived(world.arrive(arrive(1, "a")));
+    world.tick(5_000);
+    let generation = |world: &World| world.region.generation(&id(1).barrier, 1).unwrap().clone();
+    assert_eq!(generation(&world).arrivals().count(), 1, "not while it gathers");
     world.run(Command::Fact(decided(1, true)));
-    assert_eq!(world.run(closed()), Reply::Done { changed: true });
-    let generation = world.region.generation(&id(1).barrier, 1).unwrap();
-    assert_eq!((generation.arrivals().count(), generation.state()), (0, crate::generation::State::Released));
+    world.tick(5_999);
+    assert_eq!(generation(&world).arrivals().count(), 1);
+    world.tick(6_000);
+    assert_eq!((generation(&world).arrivals().count(), generation(&world).state()), (0, State::Released));
     assert_eq!(refused(world.arrive(arrive(1, "a"))), Refusal::Expired);
 }
 

@@ -1,0 +1,87 @@
+//! Reports: states of regions, of which the newest counts.
+
+use alloc::boxed::Box;
+
+use super::apply::{Opening, Work};
+use super::{Change, Refusal, Reply};
+use crate::generation::GenerationId;
+use crate::identity::Era;
+use crate::outcome::Outcome;
+use crate::report::RegionReport;
+
+impl Work<'_> {
+    pub(super) fn report(&mut self, report: &RegionReport) -> Result<Reply, Refusal> {
+        let n = report.generation.n;
+        let current = self.context.regions.get(&report.region).and_then(|declared| declared.history);
+        if current != Some(report.stamp.history) {
+            return Err(Refusal::ForeignReport);
+        }
+        if n >= self.barrier.next_n {
+            self.reopen(&report.generation)?;
+        }
+        let (generation, spec) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
+        if generation.id != report.generation || !spec.regions.contains_key(&report.region) {
+            return Err(Refusal::ForeignReport);
+        }
+        if !generation.reports.get(&report.region).is_none_or(|known| is_newer(report, known)) {
+            return Ok(Reply::Reported { newer: false });
+        }
+        // Nobody counts the time of a cyclic generation that nobody came to.
+        let starts =
+            generation.decided.is_none() && generation.deadline_at.is_none() && report.first_arrival_at.is_some();
+        let deadline_at = spec.deadline_ms.filter(|_| starts).map(|ms| self.context.now.plus_ms(ms));
+        self.changes.push(Change::Reported { n, report: Box::new(report.clone()) });
+        if let Some(at) = deadline_at {
+            self.changes.push(Change::DeadlineSet { n, at });
+        }
+        if let Some(generation) = self.barrier.generations.get_mut(&n) {
+            generation.reports.insert(report.region.clone(), report.clone());
+            generation.deadline_at = generation.deadline_at.or(deadline_at);
+        }
+        if let Some(outcome) = report.outcome.as_deref() {
+            self.adopt(n, report, outcome)?;
+        }
+        self.evaluate(n)?;
+        self.settle(n);
+        Ok(Reply::Reported { newer: true })
+    }
+
+    /// An end that a region has applied was decided once, whatever this
+    /// database remembers of it: it is taken for what it is, not made anew.
+    fn adopt(&mut self, n: u64, report: &RegionReport, outcome: &Outcome) -> Result<(), Refusal> {
+        let (generation, _) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
+        let its_own = outcome.generation == generation.id && report.applied == Some(outcome.digest());
+        if generation.decided.is_none() && its_own {
+            self.end_as(n, outcome.clone())?;
+        }
+        Ok(())
+    }
+
+    /// A region knows of a generation that this database has not opened: it
+    /// lost the opening with its latest commits. The number is taken, and the
+    /// generation goes on; nothing of it is decided before every region has
+    /// spoken again.
+    fn reopen(&mut self, id: &GenerationId) -> Result<(), Refusal> {
+        let known =
+            self.barrier.generations.values().any(|known| {
+                id.key.is_some() && (known.id.key.as_ref(), known.id.round) == (id.key.as_ref(), id.round)
+            });
+        if self.barrier.spec().is_none() || known {
+            return Err(Refusal::NoSuchGeneration);
+        }
+        let mut generation = self.new_generation(id.key.as_ref(), id.round, Opening::Asked);
+        generation.id = id.clone();
+        generation.era = Era::lost();
+        self.insert(generation);
+        Ok(())
+    }
+}
+
+/// Of one life of a region's log the higher index counts. What differs at one
+/// index was said after a later command of one entry, or for another life of
+/// the database.
+fn is_newer(report: &RegionReport, known: &RegionReport) -> bool {
+    report.stamp.history != known.stamp.history
+        || report.stamp.index > known.stamp.index
+        || report.stamp.index == known.stamp.index && report != known
+}
