@@ -43,6 +43,11 @@ pub(super) fn report(region: &RegionName, n: u64, index: u64) -> RegionReport {
         last_arrival_at: Some(NOW),
         applied: None,
         name_taken: false,
+        spec: None,
+        era: None,
+        outcome: None,
+        apart: muster_protocol::report::Apart::default(),
+        zones: BTreeMap::new(),
     }
 }
 

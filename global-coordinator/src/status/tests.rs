@@ -70,6 +70,11 @@ impl World {
             last_arrival_at: at(5_000 + region.len() as u64 * 100),
             applied: None,
             name_taken: false,
+            spec: None,
+            era: None,
+            outcome: None,
+            apart: muster_protocol::report::Apart::default(),
+            zones: BTreeMap::new(),
         };
         self.row.generation.reports.insert(name, report);
         self

@@ -238,6 +238,11 @@ impl FakeRegion {
             last_arrival_at: at,
             applied: None,
             name_taken: false,
+            spec: None,
+            era: None,
+            outcome: None,
+            apart: muster_protocol::report::Apart::default(),
+            zones: BTreeMap::new(),
         }
     }
 

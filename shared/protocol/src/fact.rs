@@ -108,6 +108,7 @@ pub struct Closed {
     /// The regions that have a part in the barrier.
     pub regions: Vec<RegionName>,
     /// Generations before it that are not.
+    #[serde(default)]
     pub kept: Vec<u64>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_protocol::generation::State;
-use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
+use muster_protocol::name::{BarrierName, ParticipantId, RegionName, ZoneName};
 use muster_protocol::region::ArrivalOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,8 +11,10 @@ use serde_json::Value;
 use crate::problem::Problem;
 
 mod service;
+mod session;
 
-pub use self::service::{Agent, Check, Ready, Region, Version};
+pub use self::service::{Agent, AuditRow, Check, Drained, Ready, Region, Version};
+pub use self::session::{HeartbeatTaken, Session, SessionWork};
 
 /// A list of rows, a page at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -164,12 +166,12 @@ pub struct Released {
 }
 
 /// One participant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Participant {
     /// In full, `region/id`.
     pub participant: String,
-    /// `missing`, `arrived`, `failed` or `retrying`.
+    /// How far it has come.
     pub state: ParticipantState,
     /// The attempt that counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,9 +182,22 @@ pub struct Participant {
     /// What it said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The highest attempt it withdrew.
+    /// The highest attempt it withdrew, or used in a round before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<u32>,
+    /// The session that works for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// How long ago its session was last heard, by the agent that hears it;
+    /// absent when nobody can know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen_seconds: Option<f64>,
+    /// How long a lost one has to come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejoin_seconds: Option<f64>,
+    /// How far it says its work has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
 }
 
 /// How far a participant has come.
@@ -198,6 +213,14 @@ pub enum ParticipantState {
     Arrived,
     /// Failed for good.
     Failed,
+    /// Missing, with a session that lives.
+    Working,
+    /// Missing, and its session fell silent.
+    Lost,
+    /// Lost, and no longer expected.
+    Excluded,
+    /// Waived before it arrived.
+    Waived,
 }
 
 /// The closed list of reasons why a generation is where it is.
@@ -234,6 +257,13 @@ pub enum Reason {
     Deleted,
     /// A region holds the name for a barrier of its own.
     NameTaken,
+    /// The generation that it comes after broke.
+    PredecessorBroken,
+    /// Somebody released it before it was complete.
+    Forced,
+    /// The coordinator's database may have lost commits, and a region has not
+    /// spoken since.
+    RegionBehind,
 }
 
 /// Whether a region can be heard.
@@ -332,6 +362,24 @@ pub struct RegionStatus {
     /// How many are missing.
     #[serde(default)]
     pub missing_count: u32,
+    /// How many failed and may try again.
+    #[serde(default)]
+    pub retrying: u32,
+    /// Of the missing, how many have a session that lives.
+    #[serde(default)]
+    pub working: u32,
+    /// Of the missing, how many have a session that fell silent.
+    #[serde(default)]
+    pub lost: u32,
+    /// How many were lost and are no longer expected.
+    #[serde(default)]
+    pub excluded: u32,
+    /// How many were waived before they arrived.
+    #[serde(default)]
+    pub waived: u32,
+    /// Its zones, when the definition has any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub zones: BTreeMap<ZoneName, ZoneStatus>,
     /// When it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
@@ -357,8 +405,24 @@ pub enum RegionState {
     Complete,
     /// More failed than may.
     Failed,
+    /// It is not waited for.
+    Waived,
     /// Whoever answers cannot know.
     Unknown,
+}
+
+/// One zone's part of a region's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneStatus {
+    /// How many arrived ok.
+    pub arrived: u32,
+    /// How many are expected.
+    pub expected: u32,
+    /// How many failed for good.
+    pub failed: u32,
+    /// Whether it has promised.
+    pub complete: bool,
 }
 
 /// How a generation was released.
@@ -367,8 +431,32 @@ pub enum RegionState {
 pub struct ReleaseStatus {
     /// Whether nobody failed, was waived or left out, and it was not forced.
     pub whole: bool,
+    /// How many failed and it released nevertheless.
+    #[serde(default)]
+    pub failed: u32,
+    /// How many were lost and no longer expected.
+    #[serde(default)]
+    pub excluded: u32,
+    /// Regions that it did without.
+    #[serde(default)]
+    pub left_out: Vec<RegionName>,
+    /// Who was waived, as ranges by region; an empty text is the whole region.
+    #[serde(default)]
+    pub waived: BTreeMap<RegionName, String>,
+    /// Who released it before it was complete, and why.
+    #[serde(default)]
+    pub forced: Option<ForcedBy>,
     /// The digest of the outcome.
     pub digest: String,
+}
+
+/// Who released a generation before it was complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForcedBy {
+    /// Who, if it is known.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: String,
 }
 
 /// How a generation broke.
@@ -438,12 +526,15 @@ pub struct GenerationRow {
     pub decided_at: Option<String>,
 }
 
-/// The answer to an abort.
+/// The answer to an override: abort, release, waive, retry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Aborted {
-    /// The generation as it is now.
+pub struct Overruled {
+    /// The generation as it is now, or would be; of a retry, the next round.
     pub status: Status,
-    /// Whether this call ended it.
+    /// Whether this call changed anything, or would.
     pub changed: bool,
+    /// Whether this only says what would happen.
+    #[serde(default)]
+    pub dry_run: bool,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_protocol::generation::State;
 use muster_protocol::outcome::{BreakReason, Outcome, Verdict};
 
-use crate::answer::{BrokenStatus, Reason, ReleaseStatus, Released};
+use crate::answer::{BrokenStatus, ForcedBy, Reason, ReleaseStatus, Released};
 use crate::code::Code;
 use crate::problem::Problem;
 use crate::time::rfc3339;
@@ -37,7 +37,16 @@ pub fn released(outcome: &Outcome, state: State) -> Option<Released> {
 #[must_use]
 pub fn release_status(outcome: &Outcome) -> Option<ReleaseStatus> {
     let Verdict::Released(release) = &outcome.verdict else { return None };
-    Some(ReleaseStatus { whole: release.whole, digest: outcome.digest().to_string() })
+    let forced = release.forced.as_ref();
+    Some(ReleaseStatus {
+        whole: release.whole,
+        failed: release.failed,
+        excluded: release.excluded,
+        left_out: release.left_out.clone(),
+        waived: release.waived.clone(),
+        forced: forced.map(|by| ForcedBy { actor: by.actor.clone(), reason: by.reason.clone() }),
+        digest: outcome.digest().to_string(),
+    })
 }
 
 /// The break as a status tells it.
@@ -104,6 +113,7 @@ pub fn reason(cause: BreakReason) -> Reason {
         BreakReason::Aborted => Reason::Aborted,
         BreakReason::Deleted => Reason::Deleted,
         BreakReason::NameTaken => Reason::NameTaken,
+        BreakReason::PredecessorBroken => Reason::PredecessorBroken,
         // The list is open for later builds only; this one has named them all.
         _ => Reason::Aborted,
     }
@@ -123,6 +133,7 @@ mod tests {
             BreakReason::Aborted,
             BreakReason::Deleted,
             BreakReason::NameTaken,
+            BreakReason::PredecessorBroken,
         ] {
             assert_eq!(serde_json::to_value(reason(cause)).unwrap(), cause.as_str());
         }

@@ -234,6 +234,9 @@ fn spec_of(name: &str, generations: Generations, regions: &[&str]) -> Spec {
         deadline_ms: None,
         release_when: Rule::All,
         retention_ms: 1_000,
+        retention_generations: 1_000,
+        failures_max: 0,
+        after: None,
     }
 }
 
@@ -264,6 +267,11 @@ fn report(generation: &GenerationId, region: &str, index: u64) -> RegionReport {
         last_arrival_at: Some(Timestamp(1)),
         applied: None,
         name_taken: false,
+        spec: None,
+        era: None,
+        outcome: None,
+        apart: muster_protocol::report::Apart::default(),
+        zones: BTreeMap::new(),
     }
 }
 

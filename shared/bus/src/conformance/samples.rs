@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_protocol::fact::{AgentId, Closed, Decided, Fact, Heartbeat, Hello, Next, Opened, Standing, Welcome};
 use muster_protocol::generation::GenerationId;
-use muster_protocol::identity::{Digest, History, Stamp, Timestamp};
+use muster_protocol::identity::{Digest, Era, History, Stamp, Timestamp};
 use muster_protocol::name::RegionName;
 use muster_protocol::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
 use muster_protocol::participants::Participants;
@@ -39,6 +39,11 @@ pub fn report(region_name: &str, barrier: &str, n: u64) -> Upward {
         last_arrival_at: None,
         applied: Some(Digest([9; 32])),
         name_taken: false,
+        spec: None,
+        era: None,
+        outcome: None,
+        apart: muster_protocol::report::Apart::default(),
+        zones: BTreeMap::new(),
     })
 }
 
@@ -47,6 +52,7 @@ pub fn closed(barrier: &str, n: u64) -> Downward {
     Downward::Fact(Fact::Closed(Closed {
         generation: generation(barrier, n),
         regions: vec![region("us-east"), region("eu-west")],
+        kept: vec![1],
     }))
 }
 
@@ -60,6 +66,7 @@ pub fn upward_of_every_kind(region_name: &str) -> Vec<Upward> {
         head: 41,
         machine_version: 1,
         address: "http://127.0.0.1:7171".to_owned(),
+        era: None,
     };
     let heartbeat = Heartbeat {
         region: region(region_name),
@@ -68,6 +75,7 @@ pub fn upward_of_every_kind(region_name: &str) -> Vec<Upward> {
         shard: 0,
         index: 42,
         address: hello.address.clone(),
+        era: Some(Era::new("1/1")),
     };
     vec![report(region_name, "etl/map", 1), Upward::Hello(hello), Upward::Heartbeat(heartbeat)]
 }
@@ -99,6 +107,8 @@ pub fn downward_of_every_kind(region_name: &str) -> Vec<Downward> {
         history: HISTORY,
         standing: Standing::Current,
         index: 41,
+        era: Some(Era::new("1/1")),
+        tell_ends: true,
     };
     let regions = vec![region(region_name)];
     vec![

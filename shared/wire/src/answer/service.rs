@@ -21,6 +21,43 @@ pub struct Region {
     pub last_heard_at: Option<String>,
     /// Its agents that were heard lately.
     pub agents: Vec<Agent>,
+    /// Whether generations that open go on without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<Drained>,
+    /// Lives of its log that somebody would have to adopt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_histories: Vec<String>,
+}
+
+/// A planned absence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// When it ends by itself.
+    pub until: String,
+    /// Who asked, if it is known.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// One entry of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRow {
+    /// When.
+    pub at: String,
+    /// What was done: `abort`, `release`, `waive`, `retry`, `delete`,
+    /// `replace`, `drain`, `resume` or `adopt`.
+    pub action: String,
+    /// The barrier, when one was meant.
+    pub barrier: Option<String>,
+    /// The generation, when one was meant.
+    pub generation: Option<String>,
+    /// Who did it, if it is known.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// To which region or participants.
+    pub object: String,
 }
 
 /// An agent of a region.

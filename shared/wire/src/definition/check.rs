@@ -76,6 +76,9 @@ pub(super) fn check(name: &BarrierName, fields: &Map<String, Value>) -> Result<S
         deadline_ms,
         release_when: Rule::All,
         retention_ms: RETENTION_MS_DEFAULT,
+        retention_generations: caps::RETENTION_GENERATIONS_MAX,
+        failures_max: 0,
+        after: None,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use muster_protocol::caps;
 use muster_protocol::participants::{IdSet, Participants};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::findings::short;
 
@@ -91,7 +91,14 @@ pub(super) fn write(participants: &Participants) -> Value {
     let set = match participants {
         Participants::Count(count) => return (*count).into(),
         Participants::Set(set) => set,
+        Participants::Zones(zones) => {
+            return zones.iter().map(|(zone, set)| (zone.as_str().to_owned(), ids(set))).collect::<Map<_, _>>().into();
+        }
     };
+    ids(set)
+}
+
+fn ids(set: &IdSet) -> Value {
     let items: Vec<String> = set
         .items()
         .into_iter()
