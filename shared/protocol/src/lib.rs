@@ -43,4 +43,6 @@ pub mod replica;
 pub mod report;
 pub mod reporting;
 pub mod rule;
+#[cfg(test)]
+mod scenario_tests;
 pub mod spec;

@@ -84,6 +84,10 @@ impl Work<'_> {
         if decided.outcome.verdict.is_released() {
             return Err(Refusal::AlreadyDecided { outcome: Box::new(decided.outcome.clone()) });
         }
+        // Whoever asks loads the rounds of a key by its name.
+        if generation.id.key.as_ref() != key {
+            return Err(Refusal::NoSuchGeneration);
+        }
         let (closed, round) = (generation.closed, generation.id.round);
         let spec = self.barrier.spec().ok_or(Refusal::NotDefined)?;
         let newer = match spec.generations {

@@ -212,6 +212,8 @@ fn a_broken_generation_is_retried_once() {
     let retry = |keep| Command::Retry { n: 1, key: Some("k".parse().unwrap()), keep, by: by("again") };
     assert_eq!(world.run(retry(true)).reply, Err(Refusal::NotBroken));
     world.run(Command::Abort { n: 1, by: by("stop") });
+    let keyless = Command::Retry { n: 1, key: None, keep: true, by: by("again") };
+    assert_eq!(world.run(keyless).reply, Err(Refusal::NoSuchGeneration));
     let step = world.run(retry(true));
     let Ok(Reply::Opened { generation, created: true, outcome: None }) = &step.reply else { panic!("{step:?}") };
     assert_eq!((generation.n, generation.round, generation.label().to_string()), (2, 1, "k~1".to_string()));
