@@ -236,8 +236,10 @@ impl Generation {
     /// Takes the ok arrivals of a round that broke, as far as they are expected
     /// here: what is done stays done. What failed there needs a new attempt
     /// here, so that nobody of the old round arrives in this one.
-    pub(super) fn carry_over(&mut self, index: u64, broken: &Self, slice: &Slice) {
-        self.withdrawn = broken.withdrawn.clone();
+    pub(super) fn carry_over(&mut self, index: u64, broken: &Self, slice: &Slice, watched: bool) {
+        if watched {
+            self.withdrawn = broken.withdrawn.clone();
+        }
         for (id, worker) in &broken.workers {
             let used = self.withdrawn.entry(id.clone()).or_default();
             *used = worker.attempt.max(*used);
@@ -246,7 +248,7 @@ impl Generation {
             if arrival.outcome == ArrivalOutcome::Ok && self.has_room(slice) {
                 self.withdrawn.remove(id);
                 self.put(slice, id, arrival.clone());
-            } else if arrival.outcome == ArrivalOutcome::Failed {
+            } else if arrival.outcome == ArrivalOutcome::Failed && watched {
                 let used = self.withdrawn.entry(id.clone()).or_default();
                 *used = arrival.attempt.max(*used);
             }

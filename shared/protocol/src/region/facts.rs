@@ -53,7 +53,7 @@ impl Region {
     }
 
     pub(super) fn opened(&mut self, opened: &Opened, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
-        let (index, clock_ms) = (self.index, self.clock_ms);
+        let (index, clock_ms, watched) = (self.index, self.clock_ms, self.machine_version >= 2);
         let id = &opened.generation;
         let barrier = self.barriers.entry(id.barrier.clone()).or_default();
         if barrier.has_forgotten(id.n) {
@@ -80,7 +80,7 @@ impl Region {
         if let Some((broken, slice)) =
             opened.carry.and_then(|n| barrier.generations.get(&n)).zip(barrier.slices.get(&opened.spec))
         {
-            generation.carry_over(index, broken, slice);
+            generation.carry_over(index, broken, slice, watched);
         }
         barrier.insert(generation);
         effects.push(Effect::Opened { barrier: id.barrier.clone(), n: id.n });
@@ -89,7 +89,7 @@ impl Region {
     }
 
     pub(super) fn decided(&mut self, decided: &Decided, effects: &mut Vec<Effect>) -> Result<bool, Refusal> {
-        let (index, clock_ms) = (self.index, self.clock_ms);
+        let (index, clock_ms, watched) = (self.index, self.clock_ms, self.machine_version >= 2);
         let outcome = &decided.outcome;
         let id = &outcome.generation;
         let digest = outcome.digest();
@@ -109,7 +109,8 @@ impl Region {
             }
             _ => generation.ended = Some(Ended { outcome: outcome.clone(), digest, index }),
         }
-        generation.ended_clock_ms = clock_ms;
+        // Version 1 of the machine kept no such time, nor writes it.
+        generation.ended_clock_ms = if watched { clock_ms } else { 0 };
         let spec = generation.spec;
         effects.push(Effect::Ended { barrier: id.barrier.clone(), n: id.n });
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });

@@ -329,3 +329,38 @@ fn an_older_machine_knows_nothing_of_sessions() {
     let reply = region.command(Writer(1), &Command::OpenSession(open), &mut Vec::new());
     assert_eq!(reply, Reply::Refused(Refusal::VersionTooLow));
 }
+
+/// What an agent restores from a snapshot that version 1 wrote is what those
+/// have who replayed the log: they come to one state when the version is raised.
+#[test]
+fn a_snapshot_of_the_first_version_loses_nothing() {
+    let mut region = Region::new("us-east".parse().unwrap(), History([1; 16]), 0);
+    let slice = Slice { attempts: 2, ..slice(set("[1-3]")) };
+    let run = |region: &mut Region, commands: Vec<Command>| {
+        let index = region.index() + 1;
+        let witness = crate::entry::Witness { index: 0, hash: Digest([0; 32]) };
+        let body = crate::entry::Body { witness, commands };
+        region.apply(&crate::entry::Entry { index, writer: Writer(1), seq: index, body }, &mut Vec::new());
+    };
+    let Fact::Opened(retry) = opened(3, &slice) else { unreachable!() };
+    run(
+        &mut region,
+        vec![
+            Command::TookOver { epoch: Epoch(1) },
+            Command::ClockAdvanced { epoch: Epoch(1), from_ms: 0, to_ms: 700 },
+            Command::Fact(opened(2, &slice)),
+            Command::Arrive(Arrive { session: Some(session(1)), ..arrive(2, "1") }),
+            Command::Arrive(Arrive { outcome: ArrivalOutcome::Failed, ..arrive(2, "2") }),
+            Command::Fact(decided(2, false)),
+            Command::Fact(Fact::Opened(Opened { carry: Some(2), ..retry })),
+            Command::Arrive(arrive(3, "2")),
+        ],
+    );
+    let bytes = crate::entry::Snapshot { hash: Digest([0; 32]), region: region.clone() }.encode();
+    let mut restored = crate::entry::Snapshot::decode(&bytes).unwrap().region;
+    assert_eq!(restored, region);
+    for region in [&mut region, &mut restored] {
+        run(region, vec![Command::VersionRaised { epoch: Epoch(1), version: 2 }]);
+    }
+    assert_eq!(restored, region);
+}

@@ -124,8 +124,14 @@ impl Region {
         decider.generations.retain(|n, _| *n > through || known.generations.contains_key(n));
     }
 
-    /// Everything that ended before the region's machine kept any retention.
+    /// Everything that ended before the region's machine kept any retention:
+    /// its time begins now.
     pub(super) fn retain_all(&mut self) {
+        let clock_ms = self.clock_ms;
+        let generations = self.barriers.values_mut().flat_map(|barrier| barrier.generations.values_mut());
+        for generation in generations.filter(|generation| generation.ended.is_some()) {
+            generation.ended_clock_ms = clock_ms;
+        }
         let ended = self.barriers.iter().flat_map(|(name, barrier)| {
             let ended = barrier.generations.values().filter(|generation| generation.ended.is_some());
             ended.map(move |generation| (name.clone(), generation.id.n))
