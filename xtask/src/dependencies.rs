@@ -8,6 +8,7 @@ const AGENT: &str = "muster-regional-agent";
 const COORDINATOR: &str = "muster-global-coordinator";
 const TESTS: &str = "muster-tests";
 const SIMULATION: &str = "muster-simulation";
+const MODEL: &str = "muster-model";
 const BENCHMARKS: &str = "muster-benchmarks";
 
 const SHARED: &[&str] = &[PROTOCOL, "muster-wire", "muster-bus", "muster-http", "muster-telemetry", "muster-client"];
@@ -27,6 +28,7 @@ const DIRECTIONS: &[(&str, &[&[&str]])] = &[
     ("muster-embedded", &[SHARED, &[AGENT, COORDINATOR]]),
     ("muster", &[SHARED, &[AGENT, COORDINATOR, "muster-embedded"]]),
     (SIMULATION, &[&[PROTOCOL]]),
+    (MODEL, &[&[PROTOCOL]]),
     (TESTS, &[SHARED, &[AGENT, COORDINATOR, "muster-embedded"]]),
     (BENCHMARKS, &[SHARED, &[AGENT, COORDINATOR, "muster-embedded", TESTS]]),
     ("xtask", &[]),
