@@ -164,31 +164,10 @@ fn speak(barrier: &global::Barrier, spec: &Spec) -> Barrier {
     Barrier {
         name: barrier.name.clone(),
         revision: barrier.revision,
-        spec: short(spec),
+        spec: definition::brief(spec),
         effective: definition::effective(spec),
         gathering: barrier.gathering,
     }
-}
-
-/// The definition as one would write it: without what is so anyway.
-fn short(spec: &Spec) -> serde_json::Value {
-    let mut document = definition::effective(spec);
-    let retention = definition::RETENTION_MS_DEFAULT;
-    let default = Spec {
-        description: String::new(),
-        owner: String::new(),
-        labels: std::collections::BTreeMap::new(),
-        retention_ms: retention,
-        ..spec.clone()
-    };
-    let defaults = definition::effective(&default);
-    if let Some(fields) = document.as_object_mut() {
-        let always = ["name", "regions", "generations", "deadline"];
-        fields.retain(|name, value| {
-            always.contains(&name.as_str()) || defaults.get(name) != Some(&*value) || name == "maxOpen"
-        });
-    }
-    document
 }
 
 fn tagged<T: serde::Serialize>(revision: u64, status: StatusCode, body: T) -> Response {
