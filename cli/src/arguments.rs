@@ -22,17 +22,20 @@ pub(crate) struct Arguments {
 const CODES: &str = "Exit codes: 0 released or done, 1 error, 2 usage, 3 broken, 4 refused, 5 session lost or fenced,
 75 nobody reachable or outcome unknown, 124 timed out.";
 
+/// Apart from what a command has of its own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// Services to talk to, with commas between; the first that answers serves
-    #[arg(long, global = true, env = "MUSTER_ADDR", default_value = "http://127.0.0.1:7170", value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "MUSTER_ADDR", default_value = "http://127.0.0.1:7170", value_name = "URL")]
     pub(crate) addr: String,
     /// Give up after so long, such as 30s or 2h
-    #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
     /// How to print data
-    #[arg(short = 'o', long = "format", global = true, value_enum, value_name = "FORMAT")]
+    #[arg(short = 'o', long = "format", global = true, help_heading = EVERYWHERE, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }
 

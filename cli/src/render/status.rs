@@ -22,9 +22,7 @@ pub(crate) fn tree(status: &Status, now: Timestamp) -> String {
         regions.flat_map(|(index, region)| rows(status, region, index + 1 == count, now)).collect();
     text.push_str(&aligned(&rows, ""));
     text.extend(status.release.as_ref().and_then(without).map(|without| format!("{without}\n")));
-    let waits = matches!(status.reason, Reason::WaitingForParticipants | Reason::Idle);
-    // What a rule needs is not plain from the regions.
-    let plain = status.reason == Reason::Released || waits && !status.message.contains(" needs ");
+    let plain = matches!(status.reason, Reason::WaitingForParticipants | Reason::Released | Reason::Idle);
     if !plain && !status.message.is_empty() {
         text.push_str(&format!("{}\n", status.message));
     }
@@ -267,7 +265,6 @@ ap-south does not answer
         first.state = RegionState::Gathering;
         second.state = RegionState::Waived;
         (third.retrying, third.working, third.lost, third.excluded, third.waived) = (1, 1, 2, 3, 4);
-        status.message = "release needs ap-south and 1 of [us-east/a, us-east/b]".to_owned();
         let expected = "\
 etl/map@2026-10-07  gathering  3069/3072   opened 38m ago   deadline in 1h22m
 ├─ ◌ us-east    1024/1024  agent 1.4s ago
@@ -275,7 +272,6 @@ etl/map@2026-10-07  gathering  3069/3072   opened 38m ago   deadline in 1h22m
 │  └─ ◌ b       510/512
 ├─ – eu-west    1024/1024  waived  agent 1.4s ago
 └─ ◌ ap-south   1021/1024  missing [17,204-205]  1 retrying  1 working  2 lost  3 excluded  4 waived  agent 1.4s ago
-release needs ap-south and 1 of [us-east/a, us-east/b]
 ";
         assert_eq!(tree(&status, at_noon()), expected);
     }
