@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use muster_protocol::fact::Decided;
 use muster_protocol::generation::{GenerationId, State};
-use muster_protocol::global::Generation;
+use muster_protocol::global::{Declared, Generation};
 use muster_protocol::identity::{Era, History, Stamp, Timestamp};
 use muster_protocol::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
 use muster_protocol::report::{Missing, RegionReport};
@@ -20,6 +20,7 @@ const NOW: Timestamp = Timestamp(1_791_374_400_000);
 struct World {
     row: GenerationRow,
     regions: BTreeMap<muster_protocol::name::RegionName, RegionRow>,
+    declared: BTreeMap<muster_protocol::name::RegionName, Declared>,
     era: Era,
 }
 
@@ -39,15 +40,22 @@ impl World {
             reports: BTreeMap::new(),
             decided: None,
             settled: false,
+            carry: None,
+            waived: BTreeMap::new(),
+            closed: false,
         };
         let regions = spec.regions.keys().map(|name| {
             let (history, index, agents) = (Some(History([1; 16])), 1, Vec::new());
             let silence = Some(Duration::from_secs(1));
-            (name.clone(), RegionRow { name: name.clone(), history, index, silence, heard_at: Some(NOW), agents })
+            let (era, drained, unknown_histories) = (Some(Era::new("era")), None, Vec::new());
+            let (name, heard_at) = (name.clone(), Some(NOW));
+            let row = RegionRow { name, history, index, silence, heard_at, agents, era, drained, unknown_histories };
+            (row.name.clone(), row)
         });
-        let regions = regions.collect();
+        let regions: BTreeMap<_, RegionRow> = regions.collect();
+        let declared = regions.iter().map(|(name, row)| (name.clone(), row.declared())).collect();
         let row = GenerationRow { generation, spec, version: 3, report_ages: BTreeMap::new() };
-        Self { row, regions, era: Era::new("era") }
+        Self { row, regions, declared, era: Era::new("era") }
     }
 
     fn report(mut self, region: &str, arrived: u32, missing: &str) -> Self {
@@ -99,7 +107,7 @@ impl World {
     }
 
     fn view(&self) -> View<'_> {
-        View { row: &self.row, regions: &self.regions, era: &self.era, waiting: 12, now: NOW }
+        View { row: &self.row, regions: &self.regions, declared: &self.declared, era: &self.era, waiting: 12, now: NOW }
     }
 
     fn reason(&self) -> (Reason, String) {
@@ -219,7 +227,7 @@ fn the_document_has_what_the_walk_shows() {
 #[test]
 fn an_explanation_has_lines_people_and_a_way_out() {
     let world = World::new().report("us-east", 10, "").report("eu-west", 10, "").report("ap-south", 7, "[1,4-5]");
-    let explanation = explain(&world.view());
+    let explanation = explain(&world.view(), &[]);
     let lines = explanation.lines.join("\n");
     assert!(lines.contains("etl/map@2026-10-07 has not released: 3 of 30"), "{lines}");
     assert!(lines.contains("ap-south: 7 of 10 arrived, 3 missing: [1,4-5]."), "{lines}");
@@ -227,7 +235,15 @@ fn an_explanation_has_lines_people_and_a_way_out() {
     assert!(lines.contains("It breaks in 1h22m (deadline)."), "{lines}");
     let named: Vec<&str> = explanation.participants.iter().map(|one| one.participant.as_str()).collect();
     assert_eq!(named, ["ap-south/1", "ap-south/4", "ap-south/5"]);
-    assert!(explanation.actions[0].command.contains("muster abort etl/map@2026-10-07"));
+    let commands: Vec<&str> = explanation.actions.iter().map(|action| action.command.as_str()).collect();
+    assert_eq!(
+        commands,
+        [
+            "muster waive etl/map@2026-10-07 --region ap-south --id 1,4-5 --reason …",
+            "muster waive etl/map@2026-10-07 --region ap-south --reason …",
+            "muster abort etl/map@2026-10-07 --reason …",
+        ]
+    );
 }
 
 #[test]

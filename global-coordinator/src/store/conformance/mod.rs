@@ -21,6 +21,7 @@ use muster_protocol::generation::GenerationId;
 use muster_protocol::global::{Barrier, Change, Command, Expect, Refusal, Reply, Step};
 use muster_protocol::identity::{Digest, History, Stamp, Timestamp};
 use muster_protocol::name::{BarrierName, Key, RegionName};
+use muster_protocol::outcome::Override;
 use muster_protocol::participants::Participants;
 use muster_protocol::report::{Missing, RegionReport};
 use muster_protocol::spec::{Generations, Rule, Scope, Slice, Spec};
@@ -195,12 +196,13 @@ fn hello(region: &str, life: u8, head: u64) -> Hello {
         head,
         machine_version: 1,
         address: format!("http://{region}.test:7171"),
+        era: None,
     }
 }
 
 fn heartbeat(region: &str, life: u8, index: u64) -> Heartbeat {
-    let Hello { region, agent, history, shard, address, .. } = hello(region, life, index);
-    Heartbeat { region, agent, history, shard, index, address }
+    let Hello { region, agent, history, shard, address, era, .. } = hello(region, life, index);
+    Heartbeat { region, agent, history, shard, index, address, era }
 }
 
 fn agent(region: &str) -> AgentId {
@@ -245,7 +247,11 @@ fn define(spec: &Spec, expect: Expect) -> Command {
 }
 
 fn abort(n: u64) -> Command {
-    Command::Abort { n, actor: Some("tests".into()), reason: "enough".into() }
+    Command::Abort { n, by: by("enough") }
+}
+
+fn by(reason: &str) -> Override {
+    Override { actor: Some("tests".into()), reason: reason.into() }
 }
 
 /// A region's report with one of two participants arrived.
