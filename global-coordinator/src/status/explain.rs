@@ -160,7 +160,7 @@ fn participants(view: &View<'_>, parts: &[Part<'_>], heard: &[Participant]) -> V
 }
 
 /// A participant of whom only its state is known.
-fn plain(participant: String, state: ParticipantState) -> Participant {
+pub(super) fn plain(participant: String, state: ParticipantState) -> Participant {
     Participant {
         participant,
         state,

@@ -158,7 +158,9 @@ impl FakeRegion {
     pub(super) async fn welcome(&mut self) -> Welcome {
         loop {
             match self.down.next().await.unwrap().content.unwrap() {
-                Downward::Welcome(welcome) if welcome.region == self.name => return welcome,
+                Downward::Welcome(welcome) if welcome.region == self.name && welcome.history == self.history => {
+                    return welcome;
+                }
                 _ => {}
             }
         }
