@@ -357,6 +357,32 @@ fn exit_codes() {
     });
 }
 
+/// What a participant notes is anything: people are shown it without its
+/// effect on a terminal, programs get it as it is.
+#[test]
+fn a_note_cannot_command_a_terminal() {
+    const NOTE: &str = "disk full\u{1b}[2J\u{9b}31m\r\nmap is released";
+    on_processes(async || {
+        let dev = Dev::start(&["--regions", "here"]).await?;
+        dev.define("note/map", &["here"]).await?;
+        let addr = dev.url("coordinator", "")?;
+        let told = async |arguments: &[&str]| {
+            let done = run(DEADLINE, &[&["--addr", addr.as_str(), "--timeout", "30s"], arguments].concat()).await?;
+            anyhow::Ok((done.stdout.clone() + &done.stderr, done))
+        };
+        told(&["arrive", "note/map", "--id", "here/0", "--failed", "--note", NOTE]).await?;
+        for arguments in [&["wait", "note/map"][..], &["status", "note/map"], &["why", "note/map"]] {
+            let (said, done) = told(arguments).await?;
+            ensure!(said.contains(r"disk full\u{1b}[2J\u{9b}31m\r"), "{arguments:?}: {done:?}");
+            ensure!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{arguments:?}: {done:?}");
+        }
+        let (said, done) = told(&["status", "note/map", "-o", "json"]).await?;
+        let status: Value = serde_json::from_str(&said).with_context(|| format!("{done:?}"))?;
+        ensure!(status["message"].as_str().is_some_and(|message| message.contains(NOTE)), "{status}");
+        Ok(())
+    });
+}
+
 /// Its work is done and it waits for the others: a signal ends the wait, and
 /// nobody takes that for a failure of the work.
 #[test]
