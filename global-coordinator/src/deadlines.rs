@@ -45,7 +45,7 @@ async fn expire(coordinator: &Arc<Coordinator>) -> Result<Duration, StoreError> 
         return Ok(due.next_in.map_or(LOOK_MAX, |next| (next + TICK).min(LOOK_MAX)));
     }
     let batch = due.generations.into_iter().map(|(barrier, n)| (barrier, Command::Expire { n })).collect();
-    let steps = coordinator.decide(batch, Mode::Commit).await?;
+    let steps = coordinator.decide(&*coordinator.store, batch, Mode::Commit).await?;
     let none = steps.iter().all(|step| matches!(step.reply, Ok(Reply::NotDue) | Err(_)));
     coordinator.publish(steps.into_iter().flat_map(|step| step.facts).collect());
     // When none was due after all, the next look is not at once.

@@ -6,6 +6,7 @@ use muster_wire::answer::{Link, Reason, RegionState, RegionStatus, Status};
 
 use super::table::aligned;
 use super::time::{ago, short, until};
+use super::visible::visible_line;
 
 const DONE: &str = "✔";
 const OPEN: &str = "◌";
@@ -21,7 +22,7 @@ pub(crate) fn tree(status: &Status, now: Timestamp) -> String {
     text.push_str(&aligned(&rows, ""));
     let plain = matches!(status.reason, Reason::WaitingForParticipants | Reason::Released | Reason::Idle);
     if !plain && !status.message.is_empty() {
-        text.push_str(&format!("{}\n", status.message));
+        text.push_str(&format!("{}\n", visible_line(&status.message)));
     }
     text
 }
@@ -49,7 +50,7 @@ pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     }
     parts.extend(status.skew_seconds.map(|skew| format!("skew {}", short(skew))));
     // The state is padded for lists of lines; two spaces part the rest.
-    format!("{}  {}  {}", parts[0], parts[1], parts[2..].join("   "))
+    visible_line(&format!("{}  {}  {}", parts[0], parts[1], parts[2..].join("   ")))
 }
 
 fn row(status: &Status, region: &RegionStatus, last: bool, now: Timestamp) -> [String; 4] {

@@ -26,6 +26,7 @@ use crate::arguments::TargetArgument;
 use crate::connect::Context;
 use crate::failure::Failure;
 use crate::participant::{Participant, ParticipantArgument};
+use crate::render::visible_line;
 use crate::{arrive, wait};
 
 /// `muster run`.
@@ -175,12 +176,13 @@ impl Part {
                 Ok(())
             }
             (Ok(arrived), true) => {
-                eprintln!("muster: {}: {}", arrive::sentence(&arrived), ended.note.as_deref().unwrap_or_default());
+                let sentence = visible_line(&arrive::sentence(&arrived));
+                eprintln!("muster: {sentence}: {}", ended.note.as_deref().unwrap_or_default());
                 Err(Failure::Code(ended.code))
             }
             (Err(error), false) => Err(error.into()),
             (Err(error), true) => {
-                eprintln!("muster: the failure could not be told: {error}");
+                eprintln!("muster: the failure could not be told: {}", visible_line(&error.to_string()));
                 Err(Failure::Code(ended.code))
             }
         }

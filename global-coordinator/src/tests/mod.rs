@@ -2,6 +2,7 @@
 
 mod crossing;
 mod definitions;
+mod flood;
 mod handing_on;
 mod trouble;
 mod waiting;
