@@ -198,16 +198,45 @@ pub(crate) enum Said {
 #[derive(Clone, Debug)]
 pub(crate) enum LogRequest {
     Register,
-    KeepAlive { writer: Writer, sent_at: Duration },
-    Append { writer: Writer, seq: u64, bytes: Vec<u8> },
+    KeepAlive {
+        writer: Writer,
+        sent_at: Duration,
+    },
+    /// `seen` is the highest index this process has seen of the log.
+    Append {
+        writer: Writer,
+        seq: u64,
+        bytes: Vec<u8>,
+        seen: u64,
+    },
     Head,
-    CatchUp { after: u64, follower: u64 },
-    Campaign { writer: Writer },
+    CatchUp {
+        after: u64,
+        follower: u64,
+    },
+    Campaign {
+        writer: Writer,
+    },
     Registrations,
-    List { index: u64 },
-    PutChunk { epoch: Epoch, index: u64, number: usize, bytes: Vec<u8> },
-    PutManifest { epoch: Epoch, index: u64, listed: Listed, bytes: usize },
-    Truncate { index: u64, covered: u64 },
+    List {
+        index: u64,
+    },
+    PutChunk {
+        epoch: Epoch,
+        index: u64,
+        number: usize,
+        bytes: Vec<u8>,
+    },
+    PutManifest {
+        epoch: Epoch,
+        index: u64,
+        listed: Listed,
+        bytes: usize,
+    },
+    Truncate {
+        index: u64,
+        covered: u64,
+    },
 }
 
 /// What the log answers.

@@ -21,6 +21,8 @@ mod chance;
 mod coordinator;
 mod event;
 mod log;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod network;
 mod operator;
 mod participant;

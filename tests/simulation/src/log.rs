@@ -93,7 +93,11 @@ impl Log {
         self.agents.keys().copied().collect()
     }
 
-    pub(crate) fn append(&mut self, writer: Writer, seq: u64, bytes: &[u8]) -> Appended {
+    pub(crate) fn append(&mut self, writer: Writer, seq: u64, bytes: &[u8], seen: u64) -> Appended {
+        // A head that is lower than it was seen numbers nothing.
+        if self.head < seen {
+            return Appended::HeadGone;
+        }
         if !self.agents.contains_key(&writer) {
             return Appended::WriterGone;
         }

@@ -5,6 +5,8 @@
 //! muster-simulation --seeds 500 --from 0     these seeds
 //! muster-simulation --seed 17 [--full]       one seed, with its last events or all of them
 //!     --restored log|store                   with a log or a store that came back from a backup
+//!     --mutant NAME                          with a known bug (feature `mutants`)
+//! muster-simulation --mutants [--json FILE]  hunts every known bug (feature `mutants`)
 //! ```
 
 use std::process::ExitCode;
@@ -29,6 +31,9 @@ struct Arguments {
     from: Option<u64>,
     full: bool,
     restored: Restored,
+    mutant: Option<String>,
+    mutants: bool,
+    json: Option<String>,
 }
 
 impl Arguments {
@@ -44,6 +49,9 @@ impl Arguments {
                 "--seeds" => arguments.seeds = number()?,
                 "--from" => arguments.from = Some(number()?),
                 "--full" => arguments.full = true,
+                "--mutants" => arguments.mutants = true,
+                "--mutant" => arguments.mutant = words.next(),
+                "--json" => arguments.json = words.next(),
                 "--restored" => {
                     arguments.restored = match words.next().as_deref() {
                         Some("log") => Restored::Log,
@@ -53,7 +61,7 @@ impl Arguments {
                 }
                 other => {
                     return Err(format!(
-                        "{other:?} is not known; there are --seed, --seeds, --from, --full, --restored"
+                        "{other:?} is not known; there are --seed, --seeds, --from, --full, --restored, --mutant, --mutants, --json"
                     ));
                 }
             }
@@ -62,6 +70,13 @@ impl Arguments {
     }
 
     fn obey(&self) -> ExitCode {
+        if let Err(why) = bugs::switch(self.mutant.as_deref()) {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+        if self.mutants {
+            return bugs::hunt_all(self.json.as_deref());
+        }
         if let Some(seed) = self.seed {
             print!("{}", explain(seed, self.restored, self.full));
             let kept = run(seed, self.restored).violation.is_none();
@@ -102,4 +117,62 @@ impl Arguments {
 /// A seed nobody has run: the time, in milliseconds.
 fn fresh() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(not(feature = "mutants"))]
+mod bugs {
+    use std::process::ExitCode;
+
+    const NONE: &str = "this build contains no known bug: build it with --features mutants, or run `make mutants`";
+
+    pub(super) fn switch(named: Option<&str>) -> Result<(), String> {
+        named.map_or(Ok(()), |_| Err(NONE.to_owned()))
+    }
+
+    pub(super) fn hunt_all(_json: Option<&str>) -> ExitCode {
+        eprintln!("{NONE}");
+        ExitCode::from(2)
+    }
+}
+
+#[cfg(feature = "mutants")]
+mod bugs {
+    use std::process::ExitCode;
+
+    use muster_protocol::mutant::{self, Mutant};
+    use muster_simulation::mutants::{Caught, hunt, json};
+
+    pub(super) fn switch(named: Option<&str>) -> Result<(), String> {
+        let Some(name) = named else { return Ok(()) };
+        let names = || Mutant::ALL.iter().map(|mutant| mutant.name()).collect::<Vec<_>>().join(", ");
+        let known = Mutant::named(name).ok_or_else(|| format!("there is no bug {name:?}; there are {}", names()))?;
+        mutant::switch(Some(known));
+        Ok(())
+    }
+
+    /// Hunts all of them; fails if one survives.
+    pub(super) fn hunt_all(file: Option<&str>) -> ExitCode {
+        println!("{:<24} {:>8}  {:<9} {:<10} bug", "name", "seeds", "caught by", "breaks");
+        let caught: Vec<Caught> = Mutant::ALL.iter().map(|mutant| tell(hunt(*mutant))).collect();
+        if let Some(file) = file
+            && let Err(error) = std::fs::write(file, json(&caught))
+        {
+            eprintln!("write {file}: {error}");
+            return ExitCode::FAILURE;
+        }
+        let survivors: Vec<&str> =
+            caught.iter().filter(|one| one.median().is_none()).map(|one| one.mutant.name()).collect();
+        if survivors.is_empty() {
+            return ExitCode::SUCCESS;
+        }
+        println!("not caught: {}", survivors.join(", "));
+        ExitCode::FAILURE
+    }
+
+    fn tell(caught: Caught) -> Caught {
+        let median = caught.median().map_or_else(|| "survived".to_owned(), |median| median.to_string());
+        let Caught { mutant, by, .. } = &caught;
+        println!("{:<24} {median:>8}  {by:<9} {:<10} {}", mutant.name(), mutant.breaks(), mutant.what());
+        caught
+    }
 }

@@ -17,6 +17,9 @@ use crate::workload::Workload;
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// How often what is in force in the end is put in force again.
+const CONFIRM: Duration = Duration::from_secs(10);
+
 /// One step.
 struct Act {
     /// Not before this.
@@ -30,6 +33,8 @@ struct Act {
 pub(crate) struct Operator {
     index: usize,
     acts: VecDeque<Act>,
+    /// What is to be in force in the end.
+    last: Vec<(BarrierName, Command)>,
     waiting_for: Option<u64>,
 }
 
@@ -72,7 +77,11 @@ impl Operator {
             })
             .collect();
         acts.sort_by_key(|act| act.at);
-        Self { index, acts: acts.into(), waiting_for: None }
+        let last = workload.barriers.iter().map(|plan| {
+            let spec = Box::new(plan.later.last().unwrap_or(&plan.spec).clone());
+            (plan.spec.name.clone(), Command::Define { spec, expect: Expect::Anything })
+        });
+        Self { index, acts: acts.into(), last: last.collect(), waiting_for: None }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -96,16 +105,30 @@ impl Operator {
     }
 
     fn act(&mut self, scene: &mut Scene) {
-        let Some(act) = self.acts.front() else { return };
+        let Some(act) = self.acts.front() else { return self.confirm(scene) };
         let pause = act.at.saturating_sub(scene.now);
         if !pause.is_zero() {
             return scene.after(pause, Event::Client { client: self.index, what: ToClient::Go });
         }
+        let what =
+            Ask::Decide { barrier: act.barrier.clone(), command: Box::new(act.command.clone()), dry_run: act.dry_run };
+        self.ask(scene, what);
+    }
+
+    /// A call that was sent again may arrive long after its answer, so what is
+    /// meant to be in force in the end is put in force again now and then.
+    fn confirm(&mut self, scene: &mut Scene) {
+        scene.after(CONFIRM, Event::Client { client: self.index, what: ToClient::Go });
+        for (barrier, command) in self.last.clone() {
+            self.ask(scene, Ask::Decide { barrier, command: Box::new(command), dry_run: false });
+        }
+        self.waiting_for = None;
+    }
+
+    fn ask(&mut self, scene: &mut Scene, what: Ask) {
         let call = scene.next_call();
         self.waiting_for = Some(call);
         scene.after(CALL_TIMEOUT, Event::Client { client: self.index, what: ToClient::Silence { call } });
-        let command = Box::new(act.command.clone());
-        let what = Ask::Decide { barrier: act.barrier.clone(), command, dry_run: act.dry_run };
         let coordinator = scene.chance.below(2);
         let asked = Box::new(Asked { call, client: self.index, what });
         let event = Event::Coordinator { coordinator, life: u32::MAX, what: ToCoordinator::Asked(asked) };

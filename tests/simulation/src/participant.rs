@@ -28,6 +28,8 @@ pub(crate) struct Participant {
     agents: Vec<usize>,
     until_n: u64,
     keys: Vec<Key>,
+    /// Arrivals that say they failed, in a thousand.
+    failing: u64,
     which: Option<Which>,
     attempt: u32,
     doing: Doing,
@@ -53,11 +55,12 @@ pub(crate) struct Role {
     pub(crate) agents: Vec<usize>,
     pub(crate) until_n: u64,
     pub(crate) keys: Vec<Key>,
+    pub(crate) failing: u64,
 }
 
 impl Participant {
     pub(crate) fn new(index: usize, role: Role) -> Self {
-        let Role { region, region_name, barrier, who, agents, until_n, mut keys } = role;
+        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing } = role;
         keys.reverse();
         let keyed = !keys.is_empty();
         let which = keys.last().cloned().map(Which::Key);
@@ -71,6 +74,7 @@ impl Participant {
             agents,
             until_n,
             keys,
+            failing,
             which,
             attempt: 1,
             doing,
@@ -138,8 +142,15 @@ impl Participant {
             Said::Ended(outcome) => self.ended(scene, &outcome),
             Said::Arrived { n, .. } => {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
-                // Some change their minds; most wait.
-                self.doing = if !scene.calm && scene.chance.permille(80) { Doing::Withdraw } else { Doing::Wait };
+                // Some change their minds, some die and start anew; most wait.
+                self.doing = match scene.chance.within(0..=99) {
+                    0..=9 if !scene.calm => Doing::Withdraw,
+                    10..=14 if !scene.calm => {
+                        self.attempt += 1;
+                        Doing::Arrive { outcome: ArrivalOutcome::Ok }
+                    }
+                    _ => Doing::Wait,
+                };
                 let pause = if scene.chance.permille(500) { 0 } else { scene.chance.within(1..=3_000) };
                 self.go(scene, pause);
             }
@@ -198,7 +209,7 @@ impl Participant {
             self.attempt = 1;
         }
         self.which = Some(which);
-        let outcome = match scene.chance.permille(if scene.calm { 0 } else { 60 }) {
+        let outcome = match scene.chance.permille(if scene.calm { 0 } else { self.failing }) {
             true => ArrivalOutcome::Failed,
             false => ArrivalOutcome::Ok,
         };

@@ -15,7 +15,6 @@ pub(crate) enum Sight {
     BrokenMaxFailures,
     Withdrawn,
     Sealed,
-    LateArrival,
     StaleAttempt,
     WithdrawnAttemptRefused,
     Full,
@@ -47,6 +46,8 @@ pub(crate) enum Sight {
     TooManyOpen,
     DryRun,
     StaleReportIgnored,
+    // Only where the rule can do without somebody.
+    LateArrival,
     // Only with a log set back or a store rolled back.
     SetBackStopped,
     SetBackRefused,
@@ -55,8 +56,8 @@ pub(crate) enum Sight {
 
 /// How many there are.
 const COUNT: usize = Sight::ConflictAlarm as usize + 1;
-/// From here on only runs with restored data see them.
-const RESTORED_FROM: usize = Sight::SetBackStopped as usize;
+/// From here on not every run can see them.
+const RARE_FROM: usize = Sight::LateArrival as usize;
 
 const ALL: [Sight; COUNT] = {
     use Sight::*;
@@ -69,7 +70,6 @@ const ALL: [Sight; COUNT] = {
         BrokenMaxFailures,
         Withdrawn,
         Sealed,
-        LateArrival,
         StaleAttempt,
         WithdrawnAttemptRefused,
         Full,
@@ -101,6 +101,7 @@ const ALL: [Sight; COUNT] = {
         TooManyOpen,
         DryRun,
         StaleReportIgnored,
+        LateArrival,
         SetBackStopped,
         SetBackRefused,
         ConflictAlarm,
@@ -134,7 +135,7 @@ impl Sightings {
     /// What was never seen, by name; what only restored data brings is left out.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        let all = ALL.iter().take(RESTORED_FROM);
+        let all = ALL.iter().take(RARE_FROM);
         all.filter(|sight| self.0[**sight as usize] == 0).map(|sight| format!("{sight:?}")).collect()
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Workload {
     pub(crate) snapshot_every: u64,
     pub(crate) weather: Weather,
     pub(crate) crashes: u64,
+    /// Arrivals that say they failed, in a thousand.
+    pub(crate) failing: u64,
     /// When faults end.
     pub(crate) storm: Duration,
     pub(crate) faults: Vec<(Duration, Fault)>,
@@ -71,16 +73,17 @@ impl Workload {
             barriers,
             snapshot_every: *chance.pick(&[3, 8, 25, 1_000]),
             weather: if rough {
-                Weather { lost: chance.within(0..=60), twice: chance.within(0..=60), slow: chance.within(0..=80) }
+                Weather { lost: chance.within(0..=60), twice: chance.within(0..=150), slow: chance.within(0..=120) }
             } else {
                 Weather { lost: 0, twice: 5, slow: 5 }
             },
             crashes: *chance.pick(&[0, 0, 2, 8, 20]),
-            storm: Duration::from_secs(chance.within(5..=40)),
+            storm: Duration::from_secs(if chance.permille(150) { 150 } else { chance.within(5..=40) }),
+            failing: *chance.pick(&[0, 40, 40, 250]),
             faults: Vec::new(),
             regions,
         };
-        let count = chance.within(0..=8);
+        let count = chance.within(0..=12);
         workload.faults = (0..count).map(|_| workload.fault(chance)).collect();
         let late = workload.storm.mul_f64(0.7);
         match restored {

@@ -75,6 +75,7 @@ impl World {
                     agents: mine.clone(),
                     until_n: plan.until_n,
                     keys: plan.keys.clone(),
+                    failing: workload.failing,
                 }));
             }
         }
@@ -102,7 +103,7 @@ impl World {
         let storm = self.workload.storm;
         self.run_until(storm);
         self.calm();
-        let end = self.scene.now + FINISH_WITHIN;
+        let end = self.scene.now + if self.must_finish() { FINISH_WITHIN } else { Duration::from_secs(60) };
         while self.scene.violation.is_none() && self.unfinished().is_some() {
             let step = self.scene.now + Duration::from_secs(1);
             self.run_until(step);
@@ -110,10 +111,10 @@ impl World {
                 break;
             }
         }
-        if self.scene.violation.is_some() {
+        if self.scene.violation.is_some() || !self.must_finish() {
             return;
         }
-        if let Some(what) = self.unfinished().filter(|_| self.must_finish()) {
+        if let Some(what) = self.unfinished() {
             self.scene.violated(Invariant::Live, what);
         }
     }
@@ -243,8 +244,8 @@ impl World {
             LogRequest::KeepAlive { writer, sent_at } => {
                 LogAnswer::KeptAlive { writer, sent_at, lives: log.keep_alive(writer, now) }
             }
-            LogRequest::Append { writer, seq, bytes } => {
-                let result = log.append(writer, seq, &bytes);
+            LogRequest::Append { writer, seq, bytes, seen } => {
+                let result = log.append(writer, seq, &bytes, seen);
                 if let Appended::Landed { index } = result {
                     self.landed(region, Logged { index, writer, seq, bytes });
                 }
@@ -500,7 +501,8 @@ impl World {
         let entries = log.entries_after(0);
         self.scene.truth[region].set_back(&entries);
         for agent in self.agents.iter_mut().filter(|agent| agent.region == region) {
-            if let Some(process) = &agent.process {
+            if let Some(process) = &mut agent.process {
+                process.outlived = true;
                 let what = ToAgent::FollowerLost { follower: process.follower() };
                 self.scene.after(Duration::ZERO, Event::Agent { agent: agent.index, life: agent.life, what });
             }

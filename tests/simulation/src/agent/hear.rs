@@ -70,7 +70,13 @@ impl Agent {
         let Some(process) = self.process.as_ref().filter(|process| process.follows_bus) else { return };
         let id = fact.generation();
         let waits = process.waits_for(&id.barrier, id.n);
-        match process.listening.fact(&fact, process.replica.region(), process.lead.leads(), waits) {
+        let hear = process.listening.fact(&fact, process.replica.region(), process.lead.leads(), waits);
+        scene.check(
+            process.listening.is_greeted() || hear == Hear::Nothing,
+            Invariant::NothingAcknowledgedIsLost,
+            || format!("agent {} acts on what it hears before its greeting is answered", self.index),
+        );
+        match hear {
             Hear::Nothing => {}
             Hear::TellAgain => {
                 scene.seen.sight(Sight::FactRepeated);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_protocol::entry::Snapshot;
 use muster_protocol::identity::{Epoch, Writer};
+use muster_protocol::invariant::Invariant;
 use muster_protocol::lease::LeaseClock;
 use muster_protocol::replica::{Appended, Input};
 
@@ -52,12 +53,12 @@ impl Wanted {
         }
     }
 
-    fn request(&self, now: Duration) -> LogRequest {
+    fn request(&self, now: Duration, seen: u64) -> LogRequest {
         match self {
             Self::Register { .. } => LogRequest::Register,
             Self::KeepAlive { writer } => LogRequest::KeepAlive { writer: *writer, sent_at: now },
             Self::Append { writer, seq, bytes, .. } => {
-                LogRequest::Append { writer: *writer, seq: *seq, bytes: bytes.clone() }
+                LogRequest::Append { writer: *writer, seq: *seq, bytes: bytes.clone(), seen }
             }
             Self::Head => LogRequest::Head,
             Self::CatchUp { after, follower, .. } => LogRequest::CatchUp { after: *after, follower: *follower },
@@ -80,7 +81,7 @@ impl Agent {
     pub(super) fn call_log(&mut self, scene: &mut Scene, wanted: Wanted) {
         let Some(process) = &mut self.process else { return };
         let call = scene.next_call();
-        let (pause, request) = (backoff(wanted.attempt()), wanted.request(scene.now));
+        let (pause, request) = (backoff(wanted.attempt()), wanted.request(scene.now, process.replica.region().index()));
         process.calls.insert(call, wanted);
         match pause.is_zero() {
             true => self.send_to_log(scene, call, request),
@@ -129,11 +130,21 @@ impl Agent {
                 if self.process.as_ref().is_some_and(|process| process.follower == follower) {
                     let sight = if snapshot.is_some() { Sight::CatchUpBySnapshot } else { Sight::CatchUpByEntries };
                     scene.seen.sight(sight);
+                    let before = self.process.as_ref().map_or(0, |process| process.replica.region().index());
                     self.step(scene, Input::CaughtUp { snapshot, entries, head });
+                    self.must_stop(scene, head < before);
                 }
             }
             (wanted, answer) => self.turn_answered(scene, wanted, answer),
         }
+    }
+
+    /// A log that ends before what this process has seen of it was set back.
+    fn must_stop(&self, scene: &mut Scene, set_back: bool) {
+        let goes_on = self.process.as_ref().is_some_and(|process| process.stopped.is_none());
+        scene.check(!(set_back && goes_on), Invariant::NothingAcknowledgedIsLost, || {
+            format!("agent {} goes on with a log that was set back", self.index)
+        });
     }
 
     /// A call came to nothing: what it was is not known.

@@ -65,6 +65,8 @@ pub(crate) struct Process {
     next_ticket: u64,
     kept: Vec<Kept>,
     pub(crate) stopped: Option<Stop>,
+    /// Its log was set back under it: its state is of a log that is gone.
+    pub(crate) outlived: bool,
     follows_bus: bool,
 }
 
@@ -103,6 +105,7 @@ impl Agent {
             next_ticket: 1,
             kept: Vec::new(),
             stopped: None,
+            outlived: false,
             follows_bus: false,
         });
         self.carry_out(scene, first);
@@ -190,7 +193,7 @@ impl Agent {
         let before = process.replica.region().index();
         let outputs = process.replica.step(input);
         let after = process.replica.witness();
-        if before != after.index {
+        if before != after.index && !process.outlived {
             if !scene.truth[self.region].agrees(after) {
                 let what = format!("agent {} differs from another replica at index {}", self.index, after.index);
                 scene.violated(Invariant::ReplicasAgree, what);
@@ -232,6 +235,7 @@ impl Agent {
                 Output::ReadHead => self.call_log(scene, Wanted::Head),
                 Output::CatchUp { after } => self.catch_up(scene, after),
                 Output::Register => self.call_log(scene, Wanted::Register { attempt: 0 }),
+                Output::Diverged { .. } if scene.truth[self.region].set_back => {}
                 Output::Diverged { writer, index } => {
                     scene.violated(Invariant::ReplicasAgree, format!("writer {writer} diverged at index {index}"));
                 }
@@ -256,7 +260,9 @@ impl Agent {
     fn stopped(&mut self, scene: &mut Scene, stop: Stop) {
         scene.note(|| format!("agent {} stops: {stop}", self.index));
         match &stop {
-            Stop::SetBack { .. } if scene.truth[self.region].set_back => scene.seen.sight(Sight::SetBackStopped),
+            Stop::SetBack { .. } | Stop::HeadGone if scene.truth[self.region].set_back => {
+                scene.seen.sight(Sight::SetBackStopped)
+            }
             stop => scene.violated(Invariant::NothingAcknowledgedIsLost, format!("an agent stopped: {stop}")),
         }
         if let Some(process) = &mut self.process {

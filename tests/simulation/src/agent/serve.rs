@@ -178,7 +178,9 @@ impl Agent {
     fn tell_client(&mut self, scene: &mut Scene, asked: &Asked, command: &Command, answer: Answer) {
         let said = match answer {
             Answer::Reply(reply) => {
-                if !scene.truth[self.region].gave(command, &reply) {
+                // What was acknowledged by one whose log is gone is gone with it.
+                let outlived = self.process.as_ref().is_some_and(|process| process.outlived);
+                if !outlived && !scene.truth[self.region].gave(command, &reply) {
                     let which = if matches!(reply, Reply::Refused(_)) {
                         Invariant::RefusalsAreFinal
                     } else {
@@ -216,7 +218,7 @@ impl Agent {
             Reply::Withdrawn => Some(attempt),
             _ => None,
         };
-        if let Some(attempt) = counts {
+        if let Some(attempt) = counts.filter(|_| self.process.as_ref().is_none_or(|process| !process.outlived)) {
             let (barrier, participant) = (barrier.clone(), participant.clone());
             scene.truth[self.region].acknowledged(Acknowledged { barrier, n, participant, attempt, what });
         }
