@@ -6,9 +6,12 @@
 
 use core::fmt;
 
+use crate::entry::Witness;
 use crate::global;
+use crate::identity::{Epoch, Timestamp};
+use crate::name::{BarrierName, ParticipantId};
 use crate::outcome::{Outcome, Verdict};
-use crate::region::Region;
+use crate::region::{Command, Region, Reply};
 use crate::spec::Spec;
 
 /// A promise, by its number.
@@ -74,6 +77,20 @@ pub fn region_promised_before_release(region: &Region) -> bool {
     })
 }
 
+/// I1: completion is a promise. While a generation gathers, in a region that
+/// has completed nobody is missing.
+#[must_use]
+pub fn completion_is_kept(region: &Region) -> bool {
+    region.barriers().all(|(_, barrier)| {
+        let gathering = barrier.generations().filter(|generation| generation.ended().is_none());
+        gathering.filter(|generation| generation.completed().is_some()).all(|generation| {
+            let counts = generation.counts();
+            let spoken = counts.ok + counts.failed;
+            barrier.slice(generation).is_none_or(|slice| spoken == slice.participants.expected())
+        })
+    })
+}
+
 /// I4 and I11: in every generation the arrived are among the expected, no more
 /// than expected, and the missing are exactly the rest.
 #[must_use]
@@ -88,4 +105,82 @@ pub fn missing_is_exact(region: &Region) -> bool {
                 && generation.arrivals().all(|(id, _)| slice.participants.admits(id))
         })
     })
+}
+
+/// I3 and I8: what a participant was told for certain, as it has to be found in
+/// every later state of its region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// At which barrier.
+    pub barrier: BarrierName,
+    /// In which generation.
+    pub n: u64,
+    /// Who.
+    pub participant: ParticipantId,
+    /// Which attempt; a later one may have taken its place.
+    pub attempt: u32,
+    /// What it was told.
+    pub what: Acknowledgement,
+}
+
+/// What a participant was told for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// That it has arrived (I3).
+    Arrived,
+    /// That its attempts up to this one are withdrawn (I8).
+    Withdrawn,
+}
+
+impl Acknowledged {
+    /// Whether a region still holds what it acknowledged.
+    #[must_use]
+    pub fn is_kept(&self, region: &Region) -> bool {
+        let Some(generation) = region.generation(&self.barrier, self.n) else { return false };
+        if generation.is_closed() {
+            return true;
+        }
+        let withdrawn = generation.withdrawn(&self.participant).is_some_and(|through| through >= self.attempt);
+        let counts = generation.arrival(&self.participant).map(|arrival| arrival.attempt);
+        match self.what {
+            Acknowledgement::Arrived => withdrawn || counts.is_some_and(|attempt| attempt >= self.attempt),
+            Acknowledgement::Withdrawn => withdrawn && counts.is_none_or(|attempt| attempt > self.attempt),
+        }
+    }
+}
+
+/// I4: an arrival that counts in another generation than it was sent for, found
+/// by its stamp; `sent_for` knows which one that was.
+#[must_use]
+pub fn counted_elsewhere(region: &Region, sent_for: impl Fn(Timestamp) -> Option<u64>) -> Option<Timestamp> {
+    let generations = region.barriers().flat_map(|(_, barrier)| barrier.generations());
+    let stamps =
+        generations.flat_map(|generation| generation.arrivals().map(move |(_, arrival)| (generation.id(), arrival.at)));
+    // A retry carries over what arrived in the round before it.
+    stamps.filter(|(id, _)| id.round == 0).find(|(id, at)| sent_for(*at).is_some_and(|n| n != id.n)).map(|(_, at)| at)
+}
+
+/// I7: what a leader of an older epoch than the one that acts says is refused.
+#[must_use]
+pub fn old_epoch_powerless(command: &Command, acting: Epoch, reply: &Reply) -> bool {
+    let epoch = match command {
+        Command::TookOver { epoch }
+        | Command::ClockAdvanced { epoch, .. }
+        | Command::AgentLost { epoch, .. }
+        | Command::VersionRaised { epoch, .. } => *epoch,
+        _ => return true,
+    };
+    epoch >= acting || matches!(reply, Reply::Refused(_))
+}
+
+/// I12: two replicas at one index have one hash.
+#[must_use]
+pub fn replicas_agree(one: Witness, other: Witness) -> bool {
+    one.index != other.index || one.hash == other.hash
+}
+
+/// I14: an entry that took effect before has none now.
+#[must_use]
+pub fn at_most_once(before: bool, replies: &[Reply]) -> bool {
+    !before || replies.is_empty()
 }

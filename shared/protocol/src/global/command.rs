@@ -86,6 +86,7 @@ impl Names {
                 self.numbers.insert(report.generation.n);
             }
             Command::Abort { n, .. } | Command::Expire { n } => {
+                self.gathering |= crate::mutant!(TimerOfOldGeneration);
                 self.numbers.insert(*n);
             }
             Command::Open { key: Some(key) } => {

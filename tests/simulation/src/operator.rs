@@ -1,0 +1,137 @@
+//! The one who defines barriers, changes and deletes them, opens keys ahead,
+//! tries things, and ends generations. One step after the other, each sent
+//! again until it is answered.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use muster_protocol::global::{Command, Expect};
+use muster_protocol::name::BarrierName;
+
+use crate::chance::Chance;
+use crate::event::{Ask, Asked, Event, Said, ToClient, ToCoordinator};
+use crate::network::{Link, Way};
+use crate::scene::Scene;
+use crate::workload::Workload;
+
+/// How long a call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How often what is in force in the end is put in force again.
+const CONFIRM: Duration = Duration::from_secs(10);
+
+/// One step.
+struct Act {
+    /// Not before this.
+    at: Duration,
+    barrier: BarrierName,
+    command: Command,
+    dry_run: bool,
+}
+
+/// The operator.
+pub(crate) struct Operator {
+    index: usize,
+    acts: VecDeque<Act>,
+    /// What is to be in force in the end.
+    last: Vec<(BarrierName, Command)>,
+    waiting_for: Option<u64>,
+}
+
+impl Operator {
+    pub(crate) fn new(index: usize, chance: &mut Chance, workload: &Workload) -> Self {
+        let mut acts: Vec<Act> = workload
+            .barriers
+            .iter()
+            .flat_map(|plan| {
+                let mut acts = Vec::new();
+                let barrier = plan.spec.name.clone();
+                let mut at = Duration::ZERO;
+                let mut add = |at, command, dry_run| acts.push(Act { at, barrier: barrier.clone(), command, dry_run });
+                let define = |spec, expect| Command::Define { spec: Box::new(spec), expect };
+                add(at, define(plan.spec.clone(), Expect::NewOrEqual), false);
+                let mut pause = |chance: &mut Chance| {
+                    at += Duration::from_millis(chance.within(200..=12_000));
+                    at
+                };
+                for later in &plan.later {
+                    let at = pause(chance);
+                    if chance.permille(400) {
+                        add(
+                            at,
+                            Command::Delete { force: true, actor: None, reason: "the plan changed".to_owned() },
+                            false,
+                        );
+                    }
+                    add(pause(chance), define(later.clone(), Expect::Anything), chance.permille(100));
+                    add(at, define(later.clone(), Expect::Anything), false);
+                }
+                for _ in 0..chance.within(0..=2) {
+                    let n = chance.within(1..=plan.until_n);
+                    add(pause(chance), Command::Abort { n, actor: None, reason: "no longer needed".to_owned() }, false);
+                }
+                if chance.permille(400) {
+                    add(pause(chance), Command::Open { key: plan.keys.first().cloned() }, false);
+                }
+                acts
+            })
+            .collect();
+        acts.sort_by_key(|act| act.at);
+        let last = workload.barriers.iter().map(|plan| {
+            let spec = Box::new(plan.later.last().unwrap_or(&plan.spec).clone());
+            (plan.spec.name.clone(), Command::Define { spec, expect: Expect::Anything })
+        });
+        Self { index, acts: acts.into(), last: last.collect(), waiting_for: None }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.acts.is_empty()
+    }
+
+    pub(crate) fn meet(&mut self, scene: &mut Scene, what: ToClient) {
+        match what {
+            ToClient::Go => {}
+            ToClient::Silence { call } if self.waiting_for == Some(call) => {}
+            ToClient::Told { call, said } if self.waiting_for == Some(call) => {
+                if let Said::Step(step) = *said {
+                    scene.note(|| format!("the operator is told {:?}", step.reply));
+                    self.acts.pop_front();
+                }
+            }
+            ToClient::Silence { .. } | ToClient::Told { .. } => return,
+        }
+        self.waiting_for = None;
+        self.act(scene);
+    }
+
+    fn act(&mut self, scene: &mut Scene) {
+        let Some(act) = self.acts.front() else { return self.confirm(scene) };
+        let pause = act.at.saturating_sub(scene.now);
+        if !pause.is_zero() {
+            return scene.after(pause, Event::Client { client: self.index, what: ToClient::Go });
+        }
+        let what =
+            Ask::Decide { barrier: act.barrier.clone(), command: Box::new(act.command.clone()), dry_run: act.dry_run };
+        self.ask(scene, what);
+    }
+
+    /// A call that was sent again may arrive long after its answer, so what is
+    /// meant to be in force in the end is put in force again now and then.
+    fn confirm(&mut self, scene: &mut Scene) {
+        scene.after(CONFIRM, Event::Client { client: self.index, what: ToClient::Go });
+        for (barrier, command) in self.last.clone() {
+            self.ask(scene, Ask::Decide { barrier, command: Box::new(command), dry_run: false });
+        }
+        self.waiting_for = None;
+    }
+
+    fn ask(&mut self, scene: &mut Scene, what: Ask) {
+        let call = scene.next_call();
+        self.waiting_for = Some(call);
+        scene.after(CALL_TIMEOUT, Event::Client { client: self.index, what: ToClient::Silence { call } });
+        let coordinator = scene.chance.below(2);
+        let asked = Box::new(Asked { call, client: self.index, what });
+        let event = Event::Coordinator { coordinator, life: u32::MAX, what: ToCoordinator::Asked(asked) };
+        scene.send(Link::ClientsCoordinator(coordinator), Way::There, event);
+    }
+}

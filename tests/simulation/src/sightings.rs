@@ -1,0 +1,165 @@
+//! What a run has seen. A run of many seeds that never saw one of these proves
+//! less than it seems to, and fails as vacuous.
+
+use muster_protocol::region::{Refusal, Reply};
+
+/// Something worth having seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub(crate) enum Sight {
+    Released,
+    BrokenAborted,
+    BrokenDeleted,
+    BrokenDeadline,
+    BrokenFailed,
+    BrokenMaxFailures,
+    Withdrawn,
+    Sealed,
+    StaleAttempt,
+    WithdrawnAttemptRefused,
+    Full,
+    NotExpected,
+    UnknownAnswer,
+    NotDoneAnswer,
+    RetriedAppend,
+    AlreadyThere,
+    TruncatedRetryLandedAgain,
+    WriterGone,
+    CatchUpByEntries,
+    CatchUpBySnapshot,
+    IndexGap,
+    OldEpochRefused,
+    LeaderChanged,
+    SnapshotInstalled,
+    SnapshotRefused,
+    AgentLost,
+    ClockAdvanced,
+    CrashBetweenOutputs,
+    CoordinatorCrashed,
+    CommitAnswerLost,
+    DoubledMessage,
+    FactLeftToOthers,
+    FactRepeated,
+    Redefined,
+    NumbersWentOn,
+    KeyOpenedTwice,
+    TooManyOpen,
+    DryRun,
+    StaleReportIgnored,
+    // Only where the rule can do without somebody.
+    LateArrival,
+    // Only with a log set back or a store rolled back.
+    SetBackStopped,
+    SetBackRefused,
+    ConflictAlarm,
+}
+
+/// How many there are.
+const COUNT: usize = Sight::ConflictAlarm as usize + 1;
+/// From here on not every run can see them.
+const RARE_FROM: usize = Sight::LateArrival as usize;
+
+const ALL: [Sight; COUNT] = {
+    use Sight::*;
+    [
+        Released,
+        BrokenAborted,
+        BrokenDeleted,
+        BrokenDeadline,
+        BrokenFailed,
+        BrokenMaxFailures,
+        Withdrawn,
+        Sealed,
+        StaleAttempt,
+        WithdrawnAttemptRefused,
+        Full,
+        NotExpected,
+        UnknownAnswer,
+        NotDoneAnswer,
+        RetriedAppend,
+        AlreadyThere,
+        TruncatedRetryLandedAgain,
+        WriterGone,
+        CatchUpByEntries,
+        CatchUpBySnapshot,
+        IndexGap,
+        OldEpochRefused,
+        LeaderChanged,
+        SnapshotInstalled,
+        SnapshotRefused,
+        AgentLost,
+        ClockAdvanced,
+        CrashBetweenOutputs,
+        CoordinatorCrashed,
+        CommitAnswerLost,
+        DoubledMessage,
+        FactLeftToOthers,
+        FactRepeated,
+        Redefined,
+        NumbersWentOn,
+        KeyOpenedTwice,
+        TooManyOpen,
+        DryRun,
+        StaleReportIgnored,
+        LateArrival,
+        SetBackStopped,
+        SetBackRefused,
+        ConflictAlarm,
+    ]
+};
+
+/// How often each was seen.
+#[derive(Clone, Debug)]
+pub struct Sightings([u64; COUNT]);
+
+impl Default for Sightings {
+    fn default() -> Self {
+        Self([0; COUNT])
+    }
+}
+
+impl Sightings {
+    pub(crate) fn sight(&mut self, sight: Sight) {
+        self.0[sight as usize] += 1;
+    }
+
+    pub(crate) fn sight_if(&mut self, seen: bool, sight: Sight) {
+        self.0[sight as usize] += u64::from(seen);
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// What was never seen, by name; what only restored data brings is left out.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let all = ALL.iter().take(RARE_FROM);
+        all.filter(|sight| self.0[**sight as usize] == 0).map(|sight| format!("{sight:?}")).collect()
+    }
+
+    /// Every sight by name, with how often.
+    pub fn counts(&self) -> impl Iterator<Item = (String, u64)> + '_ {
+        ALL.iter().map(|sight| (format!("{sight:?}"), self.0[*sight as usize]))
+    }
+}
+
+impl Sightings {
+    /// What a reply to a client shows.
+    pub(crate) fn replied(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Withdrawn => self.sight(Sight::Withdrawn),
+            Reply::Arrived(arrived) => self.sight_if(arrived.late, Sight::LateArrival),
+            Reply::Refused(refusal) => match refusal {
+                Refusal::Sealed => self.sight(Sight::Sealed),
+                Refusal::StaleAttempt { .. } => self.sight(Sight::StaleAttempt),
+                Refusal::Withdrawn { .. } => self.sight(Sight::WithdrawnAttemptRefused),
+                Refusal::Full { .. } => self.sight(Sight::Full),
+                Refusal::NotExpected => self.sight(Sight::NotExpected),
+                _ => {}
+            },
+            Reply::Done { .. } => {}
+        }
+    }
+}

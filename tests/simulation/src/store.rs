@@ -1,0 +1,280 @@
+//! The coordinator's store: rows, one transaction at a time, and the pure
+//! machine between load and write, as the adapters for real databases do it.
+//! A write that a real table's guard would refuse is a broken promise here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::fact::{Decided, Fact, Hello, Standing, Welcome};
+use muster_protocol::global::{self, Barrier, Change, Command, Context, Names, Reply, Step};
+use muster_protocol::identity::{Era, History, Timestamp};
+use muster_protocol::invariant::{self, Invariant};
+use muster_protocol::mutant;
+use muster_protocol::name::{BarrierName, Key, RegionName};
+use muster_protocol::report::RegionReport;
+
+/// What a promise that was about to break was, and how.
+pub(crate) type Broken = (Invariant, String);
+
+/// Reports by barrier and generation, as one statement saw them.
+pub(crate) type Seen = BTreeMap<(BarrierName, u64), BTreeMap<RegionName, RegionReport>>;
+
+/// The rows.
+#[derive(Clone, Debug)]
+struct Tables {
+    barriers: BTreeMap<BarrierName, Barrier>,
+    regions: BTreeMap<RegionName, Option<History>>,
+    highest: BTreeMap<(RegionName, History), u64>,
+}
+
+/// The store.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    tables: Tables,
+    era: Era,
+    /// The tables before each of the latest transactions, while they are kept.
+    past: Option<Vec<Tables>>,
+}
+
+/// What a client may see of a barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    pub(crate) defined: bool,
+    pub(crate) next_n: u64,
+    /// The newest generation that gathers, or the latest round of the key that
+    /// was asked for, and its regions.
+    pub(crate) found: Option<(u64, Vec<RegionName>)>,
+}
+
+impl Store {
+    pub(crate) fn new(regions: &[RegionName], keeps_past: bool) -> Self {
+        let regions = regions.iter().map(|region| (region.clone(), None)).collect();
+        let tables = Tables { barriers: BTreeMap::new(), regions, highest: BTreeMap::new() };
+        Self { tables, era: Era::new("simulated"), past: keeps_past.then(Vec::new) }
+    }
+
+    pub(crate) fn barriers(&self) -> impl Iterator<Item = &Barrier> {
+        self.tables.barriers.values()
+    }
+
+    pub(crate) fn barrier(&self, name: &BarrierName) -> Option<&Barrier> {
+        self.tables.barriers.get(name)
+    }
+
+    /// What a statement sees of the reports now.
+    pub(crate) fn see(&self, batch: &[(BarrierName, Command)]) -> Seen {
+        let mut seen = Seen::new();
+        for barrier in batch.iter().filter_map(|(name, _)| self.tables.barriers.get(name)) {
+            for generation in barrier.generations.values() {
+                seen.insert((barrier.name.clone(), generation.id.n), generation.reports.clone());
+            }
+        }
+        seen
+    }
+
+    /// Locks, loads, applies, writes, commits. `seen` is what the statement
+    /// that waited for the locks saw when it began: nothing may come of it.
+    pub(crate) fn transact(
+        &mut self,
+        batch: &[(BarrierName, Command)],
+        seen: &Seen,
+        now: Timestamp,
+    ) -> Result<Vec<Step>, Broken> {
+        let mut names: BTreeMap<BarrierName, Names> = BTreeMap::new();
+        for (name, command) in batch {
+            names.entry(name.clone()).or_default().add(command);
+        }
+        let mut loaded: BTreeMap<BarrierName, Barrier> =
+            names.iter().map(|(name, names)| (name.clone(), self.load(name, names))).collect();
+        if mutant!(LockAndCountAtOnce) {
+            loaded.values_mut().for_each(|barrier| unsee(barrier, seen));
+        }
+        let barriers_in_namespace = self.tables.barriers.values().filter(|barrier| !barrier.deleted).count() as u32;
+        let mut steps = Vec::with_capacity(batch.len());
+        for (name, command) in batch {
+            let Some(barrier) = loaded.get_mut(name) else { continue };
+            let context = Context { now, era: &self.era, regions: &self.tables.regions, barriers_in_namespace };
+            let step = global::apply(barrier, &context, command);
+            step.changes.iter().try_for_each(|change| check(barrier, change))?;
+            steps.push(step);
+        }
+        self.commit(batch, &steps)?;
+        Ok(steps)
+    }
+
+    /// What would come of a batch; nothing is written.
+    pub(crate) fn dry_run(&self, batch: &[(BarrierName, Command)], now: Timestamp) -> Result<Vec<Step>, Broken> {
+        self.clone().transact(batch, &Seen::new(), now)
+    }
+
+    fn commit(&mut self, batch: &[(BarrierName, Command)], steps: &[Step]) -> Result<(), Broken> {
+        if steps.iter().all(|step| step.changes.is_empty()) {
+            return Ok(());
+        }
+        if let Some(past) = &mut self.past {
+            past.push(self.tables.clone());
+        }
+        for ((name, command), step) in batch.iter().zip(steps) {
+            step.changes.iter().try_for_each(|change| self.write(name, change))?;
+            if let (Command::Report(report), Ok(Reply::Reported { .. })) = (command, &step.reply) {
+                self.raise(&report.region, report.stamp.history, report.stamp.index);
+            }
+        }
+        Ok(())
+    }
+
+    /// A barrier with only what is named of it.
+    fn load(&self, name: &BarrierName, names: &Names) -> Barrier {
+        let Some(row) = self.tables.barriers.get(name) else { return Barrier::new(name.clone()) };
+        let latest = |key| {
+            let rounds = row.generations.values().filter(|one| one.id.key.as_ref() == Some(key));
+            rounds.max_by_key(|one| one.id.round).map(|one| one.id.n)
+        };
+        let mut numbers: BTreeSet<u64> = names.numbers.clone();
+        numbers.extend(names.keys.iter().filter_map(latest));
+        let gathering = row.generations.values().filter(|one| one.decided.is_none());
+        numbers.extend(gathering.filter(|_| names.gathering).map(|one| one.id.n));
+        let generations: BTreeMap<_, _> =
+            numbers.iter().filter_map(|n| Some((*n, row.generations.get(n)?.clone()))).collect();
+        let revisions: BTreeSet<u64> = generations.values().map(|one| one.revision).chain([row.revision]).collect();
+        let specs = revisions.iter().filter_map(|at| Some((*at, row.specs.get(at)?.clone()))).collect();
+        Barrier { specs, generations, ..row.clone() }
+    }
+
+    fn write(&mut self, name: &BarrierName, change: &Change) -> Result<(), Broken> {
+        let row = self.tables.barriers.entry(name.clone()).or_insert_with(|| Barrier::new(name.clone()));
+        match change {
+            Change::Defined { revision, spec } => {
+                (row.revision, row.deleted) = (*revision, false);
+                row.specs.insert(*revision, (**spec).clone());
+            }
+            Change::Deleted => row.deleted = true,
+            Change::Opened(generation) => {
+                let n = generation.id.n;
+                if row.generations.contains_key(&n) || n < row.next_n {
+                    return Err((Invariant::GenerationsApart, format!("{name} opened generation {n} twice")));
+                }
+                (row.next_n, row.gathering) = (n + 1, row.gathering + 1);
+                row.generations.insert(n, (**generation).clone());
+            }
+            Change::Reported { n, report } => {
+                row.generations.get_mut(n).map(|one| one.reports.insert(report.region.clone(), (**report).clone()));
+            }
+            Change::DeadlineSet { n, at } => {
+                row.generations.get_mut(n).map(|one| one.deadline_at = Some(*at));
+            }
+            Change::Decided { n, decided } => write_outcome(row, *n, decided)?,
+            Change::Settled { n } => {
+                row.generations.get_mut(n).map(|one| one.settled = true);
+            }
+        }
+        Ok(())
+    }
+
+    fn raise(&mut self, region: &RegionName, history: History, index: u64) {
+        if self.tables.regions.get(region) == Some(&Some(history)) {
+            let highest = self.tables.highest.entry((region.clone(), history)).or_default();
+            *highest = index.max(*highest);
+        }
+    }
+
+    pub(crate) fn hello(&mut self, hello: &Hello) -> Welcome {
+        let welcome = |standing, index| Welcome {
+            region: hello.region.clone(),
+            agent: hello.agent.clone(),
+            history: hello.history,
+            standing,
+            index,
+        };
+        let Some(current) = self.tables.regions.get_mut(&hello.region) else {
+            return welcome(Standing::Undeclared, 0);
+        };
+        let current = *current.get_or_insert(hello.history);
+        self.raise(&hello.region, hello.history, hello.head);
+        let index = self.tables.highest.get(&(hello.region.clone(), hello.history)).copied().unwrap_or(0);
+        let standing = if current == hello.history { Standing::Current } else { Standing::Unknown };
+        welcome(standing, index)
+    }
+
+    pub(crate) fn heartbeat(&mut self, region: &RegionName, history: History, index: u64) {
+        self.raise(region, history, index);
+    }
+
+    /// Facts that regions have not answered.
+    pub(crate) fn unanswered(&self, only: Option<&RegionName>) -> Vec<(RegionName, Fact)> {
+        let mut facts = Vec::new();
+        for barrier in self.tables.barriers.values() {
+            for one in barrier.generations.values().filter(|one| !one.settled) {
+                let Some(spec) = barrier.specs.get(&one.revision) else { continue };
+                let regions = spec.regions.keys().filter(|region| only.is_none_or(|only| only == *region));
+                facts.extend(regions.filter_map(|region| Some((region.clone(), one.unanswered(spec, region)?))));
+            }
+        }
+        facts
+    }
+
+    /// Gathering generations whose time is up.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<(BarrierName, u64)> {
+        let all = self.tables.barriers.values().flat_map(|barrier| barrier.generations.values());
+        let due = all.filter(|one| one.decided.is_none() && one.deadline_at.is_some_and(|at| now >= at));
+        due.map(|one| (one.id.barrier.clone(), one.id.n)).collect()
+    }
+
+    pub(crate) fn look(&self, name: &BarrierName, key: Option<&Key>) -> Looked {
+        let row = self.tables.barriers.get(name);
+        let newest = row.and_then(|row| {
+            row.generations.values().rev().find(|one| match key {
+                Some(key) => one.id.key.as_ref() == Some(key),
+                None => one.decided.is_none(),
+            })
+        });
+        let regions = |one: &global::Generation| {
+            row.and_then(|row| row.specs.get(&one.revision)).map(|spec| spec.regions.keys().cloned().collect())
+        };
+        Looked {
+            defined: row.is_some_and(|row| !row.deleted),
+            next_n: row.map_or(1, |row| row.next_n),
+            found: newest.and_then(|one| Some((one.id.n, regions(one)?))),
+        }
+    }
+
+    /// Loses the latest transactions, as a failover to a lagging replica does.
+    /// Returns how many were lost.
+    pub(crate) fn roll_back(&mut self, count: usize) -> usize {
+        let past = self.past.as_mut().map(std::mem::take).unwrap_or_default();
+        let count = count.min(past.len());
+        if let Some(tables) = past.get(past.len() - count) {
+            self.tables = tables.clone();
+        }
+        count
+    }
+}
+
+/// Takes back what a statement that began earlier could not see.
+fn unsee(barrier: &mut Barrier, seen: &Seen) {
+    for (n, generation) in &mut barrier.generations {
+        generation.reports = seen.get(&(barrier.name.clone(), *n)).cloned().unwrap_or_default();
+    }
+}
+
+fn check(barrier: &Barrier, change: &Change) -> Result<(), Broken> {
+    let Change::Decided { n, .. } = change else { return Ok(()) };
+    let kept =
+        barrier.loaded(*n).is_some_and(|(generation, spec)| invariant::released_only_when_complete(generation, spec));
+    match kept {
+        true => Ok(()),
+        false => Err((
+            Invariant::ReleasedOnlyWhenComplete,
+            format!("{} generation {n} was released without every region's promise", barrier.name),
+        )),
+    }
+}
+
+fn write_outcome(row: &mut Barrier, n: u64, decided: &Decided) -> Result<(), Broken> {
+    let Some(generation) = row.generations.get_mut(&n) else { return Ok(()) };
+    if generation.decided.is_some() {
+        return Err((Invariant::OneOutcome, format!("{} generation {n} was decided a second time", row.name)));
+    }
+    generation.decided = Some(decided.clone());
+    row.gathering = row.gathering.saturating_sub(1);
+    Ok(())
+}

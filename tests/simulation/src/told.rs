@@ -1,0 +1,63 @@
+//! What the world was told: decisions as they became durable, and outcomes as
+//! clients heard them. One generation has one outcome everywhere.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::identity::Digest;
+use muster_protocol::name::BarrierName;
+use muster_protocol::outcome::{BreakReason, Outcome, Verdict};
+
+use crate::sightings::{Sight, Sightings};
+
+/// Outcomes by generation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// As they were committed.
+    decided: BTreeMap<(BarrierName, u64), Digest>,
+    /// As clients of each region were told.
+    heard: BTreeMap<(usize, BarrierName, u64), Digest>,
+    /// The store lost transactions: what was decided may be decided anew.
+    pub(crate) rolled_back: bool,
+}
+
+impl Told {
+    /// An outcome was committed. Says what is wrong, if anything is.
+    pub(crate) fn decided(&mut self, outcome: &Outcome, seen: &mut Sightings) -> Result<(), String> {
+        let sight = match &outcome.verdict {
+            Verdict::Released(_) => Some(Sight::Released),
+            Verdict::Broken(broken) => match broken.reason {
+                BreakReason::Aborted => Some(Sight::BrokenAborted),
+                BreakReason::Deleted => Some(Sight::BrokenDeleted),
+                BreakReason::DeadlineExceeded => Some(Sight::BrokenDeadline),
+                BreakReason::ParticipantFailed => Some(Sight::BrokenFailed),
+                BreakReason::MaxFailuresExceeded => Some(Sight::BrokenMaxFailures),
+                _ => None,
+            },
+        };
+        sight.into_iter().for_each(|sight| seen.sight(sight));
+        let (id, digest) = (&outcome.generation, outcome.digest());
+        let first = *self.decided.entry((id.barrier.clone(), id.n)).or_insert(digest);
+        if first == digest {
+            return Ok(());
+        }
+        if self.rolled_back {
+            self.decided.insert((id.barrier.clone(), id.n), digest);
+            return Ok(());
+        }
+        Err(format!("{id} was decided in two ways"))
+    }
+
+    /// A client of a region was told an outcome.
+    pub(crate) fn heard(&mut self, region: usize, outcome: &Outcome) -> Result<(), String> {
+        let (id, digest) = (&outcome.generation, outcome.digest());
+        let first = *self.heard.entry((region, id.barrier.clone(), id.n)).or_insert(digest);
+        if first != digest {
+            return Err(format!("clients of one region were told two outcomes of {id}"));
+        }
+        let decided = self.decided.get(&(id.barrier.clone(), id.n));
+        if decided != Some(&digest) && !self.rolled_back {
+            return Err(format!("a client was told an outcome of {id} that was never decided"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! What is true of a region: its log replayed once, entry by entry, as each
+//! became durable. Every replica, every answer and every decision is held
+//! against it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::entry::{Body, Entry, Witness};
+use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
+use muster_protocol::invariant::{self, Acknowledged, Invariant};
+use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
+use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
+use muster_protocol::replica::Logged;
+
+use crate::sightings::{Sight, Sightings};
+
+/// Which withdrawal.
+type Taking = (BarrierName, u64, ParticipantId, u32);
+
+/// The truth of one region.
+#[derive(Clone, Debug)]
+pub(crate) struct Truth {
+    pub(crate) region: Region,
+    /// Generations that arrivals were submitted for, by their stamp.
+    submitted: BTreeMap<Timestamp, u64>,
+    /// What replaying the log said to each arrival, by its stamp.
+    arrivals: BTreeMap<Timestamp, Vec<Reply>>,
+    withdrawals: BTreeMap<Taking, Vec<Reply>>,
+    /// Arrivals that somebody was told will never be done.
+    never: BTreeSet<Timestamp>,
+    effective: BTreeSet<(Writer, u64)>,
+    /// Where each arrival first came to lie.
+    places: BTreeMap<Timestamp, (Writer, u64)>,
+    /// The hash that the first replica to come there had at each index.
+    hashes: BTreeMap<u64, Digest>,
+    /// What was acknowledged, to be kept.
+    acknowledged: Vec<Acknowledged>,
+    /// Outcomes as they were first applied.
+    outcomes: BTreeMap<(BarrierName, u64), Digest>,
+    /// The log was set back: what was acknowledged may be gone.
+    pub(crate) set_back: bool,
+}
+
+type Findings = Vec<(Invariant, String)>;
+
+impl Truth {
+    pub(crate) fn new(name: RegionName, history: History) -> Self {
+        Self {
+            region: Region::new(name, history, 0),
+            submitted: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            withdrawals: BTreeMap::new(),
+            never: BTreeSet::new(),
+            effective: BTreeSet::new(),
+            places: BTreeMap::new(),
+            hashes: BTreeMap::new(),
+            acknowledged: Vec::new(),
+            outcomes: BTreeMap::new(),
+            set_back: false,
+        }
+    }
+
+    /// An agent submitted an arrival; its stamp is its own.
+    pub(crate) fn submitted(&mut self, arrive: &Arrive) {
+        self.submitted.insert(arrive.at, arrive.n);
+    }
+
+    /// An entry became durable.
+    pub(crate) fn landed(&mut self, logged: &Logged, seen: &mut Sightings) -> Findings {
+        let mut findings = Findings::new();
+        let body = match Body::decode(&logged.bytes) {
+            Ok(body) => body,
+            Err(error) => return vec![(Invariant::ReplicasAgree, format!("an entry can't be read: {error}"))],
+        };
+        let epoch = self.region.epoch();
+        let again = self.effective.contains(&(logged.writer, logged.seq));
+        let entry = Entry { index: logged.index, writer: logged.writer, seq: logged.seq, body };
+        let mut effects = Vec::new();
+        let replies = self.region.apply(&entry, &mut effects);
+        seen.sight_if(again, Sight::TruncatedRetryLandedAgain);
+        if !invariant::at_most_once(again, &replies) {
+            findings.push((Invariant::AtMostOnce, format!("entry {}/{} took effect twice", logged.writer, logged.seq)));
+        }
+        if !replies.is_empty() {
+            self.effective.insert((logged.writer, logged.seq));
+        }
+        let mut epoch = epoch;
+        for (command, reply) in entry.body.commands.iter().zip(&replies) {
+            self.replied(command, reply, epoch, &mut findings, seen);
+            if let (Command::TookOver { epoch: newer }, Reply::Done { .. }) = (command, reply) {
+                epoch = (*newer).max(epoch);
+            }
+        }
+        let conflicts = effects.iter().any(|effect| matches!(effect, Effect::Conflict { .. }));
+        seen.sight_if(conflicts, Sight::ConflictAlarm);
+        self.check(&mut findings);
+        findings
+    }
+
+    fn replied(
+        &mut self,
+        command: &Command,
+        reply: &Reply,
+        epoch: Epoch,
+        findings: &mut Findings,
+        seen: &mut Sightings,
+    ) {
+        if !invariant::old_epoch_powerless(command, epoch, reply) {
+            let what = format!("{command:?} had effect after a leader of epoch {epoch} had acted");
+            findings.push((Invariant::OldEpochsPowerless, what));
+        }
+        match command {
+            Command::Arrive(arrive) => {
+                if self.never.contains(&arrive.at) {
+                    let what = format!("{arrive:?} was done after somebody was told that it never will be");
+                    findings.push((Invariant::RefusalsAreFinal, what));
+                }
+                self.arrivals.entry(arrive.at).or_default().push(reply.clone());
+            }
+            Command::Withdraw(withdraw) => self.withdrawals.entry(taking(withdraw)).or_default().push(reply.clone()),
+            Command::ClockAdvanced { .. } => seen.sight(Sight::ClockAdvanced),
+            Command::AgentLost { .. } => seen.sight(Sight::AgentLost),
+            _ => {}
+        }
+        seen.sight_if(matches!(reply, Reply::Refused(Refusal::OldEpoch { .. })), Sight::OldEpochRefused);
+    }
+
+    /// Every invariant that a region's state can show.
+    fn check(&mut self, findings: &mut Findings) {
+        let region = &self.region;
+        if !invariant::missing_is_exact(region) {
+            findings.push((Invariant::MissingIsExact, "missing is not required minus arrived".to_owned()));
+        }
+        if !invariant::completion_is_kept(region) {
+            findings.push((Invariant::ReleasedOnlyWhenComplete, "a region took its promise back".to_owned()));
+        }
+        if !invariant::region_promised_before_release(region) && !self.set_back {
+            findings.push((Invariant::ReleasedOnlyWhenComplete, "released without its own promise".to_owned()));
+        }
+        if let Some(at) = invariant::counted_elsewhere(region, |at| self.submitted.get(&at).copied()) {
+            findings.push((Invariant::GenerationsApart, format!("an arrival counts in another generation: {at}")));
+        }
+        if let Some(lost) = self.acknowledged.iter().find(|one| !one.is_kept(region)) {
+            findings.push((Invariant::NothingAcknowledgedIsLost, format!("{lost:?} is gone")));
+        }
+        for (name, barrier) in region.barriers() {
+            for ended in barrier.generations().filter_map(|generation| Some((generation.id().n, generation.ended()?))) {
+                let first = *self.outcomes.entry((name.clone(), ended.0)).or_insert(ended.1.digest);
+                if first != ended.1.digest {
+                    findings.push((Invariant::OneOutcome, format!("{name} {} ended in two ways", ended.0)));
+                }
+            }
+        }
+    }
+
+    /// Whether a writer put a command on its log under two numbers.
+    pub(crate) fn repeats(&mut self, logged: &Logged) -> bool {
+        let Ok(body) = Body::decode(&logged.bytes) else { return false };
+        let mut repeats = false;
+        for command in &body.commands {
+            if let Command::Arrive(arrive) = command {
+                let place = (logged.writer, logged.seq);
+                let first = *self.places.entry(arrive.at).or_insert(place);
+                repeats |= first.0 == place.0 && first.1 != place.1;
+            }
+        }
+        repeats
+    }
+
+    /// A client was told that its arrival counts, or that it was withdrawn.
+    pub(crate) fn acknowledged(&mut self, acknowledged: Acknowledged) {
+        if !self.acknowledged.contains(&acknowledged) {
+            self.acknowledged.push(acknowledged);
+        }
+    }
+
+    /// Whether replaying the log gave this reply to this command.
+    pub(crate) fn gave(&self, command: &Command, reply: &Reply) -> bool {
+        let given = match command {
+            Command::Arrive(arrive) => self.arrivals.get(&arrive.at),
+            Command::Withdraw(withdraw) => self.withdrawals.get(&taking(withdraw)),
+            _ => return true,
+        };
+        given.is_some_and(|given| given.contains(reply))
+    }
+
+    /// A client was told that a command was not done and never will be.
+    pub(crate) fn not_done(&mut self, command: &Command) {
+        if let Command::Arrive(arrive) = command {
+            self.never.insert(arrive.at);
+        }
+    }
+
+    /// Whether an arrival is on the log.
+    pub(crate) fn holds(&self, command: &Command) -> bool {
+        matches!(command, Command::Arrive(arrive) if self.arrivals.contains_key(&arrive.at))
+    }
+
+    /// A replica's hash at its index, against those of all others (I12).
+    pub(crate) fn agrees(&mut self, witness: Witness) -> bool {
+        let first = *self.hashes.entry(witness.index).or_insert(witness.hash);
+        invariant::replicas_agree(Witness { index: witness.index, hash: first }, witness)
+    }
+
+    /// Whether the region has promised, by its own log.
+    pub(crate) fn promised(&self, barrier: &BarrierName, n: u64) -> bool {
+        self.region.generation(barrier, n).is_some_and(|generation| generation.completed().is_some())
+    }
+
+    /// The log came back from a backup: the truth is what it says now.
+    pub(crate) fn set_back(&mut self, entries: &[Logged]) {
+        let mut back = Self::new(self.region.name().clone(), self.region.history());
+        back.submitted = std::mem::take(&mut self.submitted);
+        back.set_back = true;
+        entries.iter().for_each(|entry| drop(back.landed(entry, &mut Sightings::default())));
+        *self = back;
+    }
+}
+
+fn taking(withdraw: &Withdraw) -> Taking {
+    (withdraw.barrier.clone(), withdraw.n, withdraw.participant.clone(), withdraw.attempt)
+}

@@ -1,0 +1,215 @@
+//! What a run is about: which barriers there are, how they are defined, who
+//! takes part, and what else is done to them. All of it is drawn from the seed.
+//!
+//! To let the simulator use a new command: give [`Spec`] its field in
+//! [`spec`], let a participant ([`crate::participant`]) or the operator
+//! ([`crate::operator`]) send it, and add what it should be seen doing to
+//! [`crate::sightings`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
+use muster_protocol::participants::{IdSet, Participants};
+use muster_protocol::spec::{Generations, Rule, Scope, Slice, Spec};
+
+use crate::chance::Chance;
+use crate::event::Fault;
+use crate::network::{Link, Weather};
+
+/// What a run is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    pub(crate) regions: Vec<RegionName>,
+    pub(crate) agents_per_region: usize,
+    pub(crate) coordinators: usize,
+    pub(crate) barriers: Vec<Plan>,
+    pub(crate) snapshot_every: u64,
+    pub(crate) weather: Weather,
+    pub(crate) crashes: u64,
+    /// Arrivals that say they failed, in a thousand.
+    pub(crate) failing: u64,
+    /// Arrivals that are taken back, in a thousand.
+    pub(crate) regretted: u64,
+    /// When faults end.
+    pub(crate) storm: Duration,
+    pub(crate) faults: Vec<(Duration, Fault)>,
+}
+
+/// What is planned with one barrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) spec: Spec,
+    /// Participants of each region that has one, each a client.
+    pub(crate) people: BTreeMap<RegionName, Vec<ParticipantId>>,
+    /// Participants go on until generations up to this number have ended.
+    pub(crate) until_n: u64,
+    /// Or until these keys have, if it is keyed.
+    pub(crate) keys: Vec<Key>,
+    /// Definitions the operator puts in force, one after the other.
+    pub(crate) later: Vec<Spec>,
+}
+
+/// Which data may come back from a backup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restored {
+    /// None: every promise holds.
+    #[default]
+    Nothing,
+    /// A region's log, at an earlier index: the region must stop or alarm.
+    Log,
+    /// The store, some transactions back: regions keep what they applied.
+    Store,
+}
+
+impl Workload {
+    pub(crate) fn draw(chance: &mut Chance, restored: Restored) -> Self {
+        let names = ["ap", "eu", "us"];
+        let regions: Vec<RegionName> =
+            names.iter().take(chance.within(1..=3) as usize).map(|name| name.parse().expect("a name")).collect();
+        let barriers = (0..chance.within(1..=2)).map(|number| plan(chance, number, &regions)).collect();
+        let rough = chance.permille(700);
+        let mut workload = Self {
+            agents_per_region: chance.within(1..=3) as usize,
+            coordinators: 2,
+            barriers,
+            snapshot_every: *chance.pick(&[3, 8, 25, 1_000]),
+            weather: if rough {
+                Weather { lost: chance.within(0..=60), twice: chance.within(0..=150), slow: chance.within(0..=120) }
+            } else {
+                Weather { lost: 0, twice: 5, slow: 5 }
+            },
+            crashes: *chance.pick(&[0, 0, 2, 8, 20]),
+            storm: Duration::from_secs(if chance.permille(250) { 150 } else { chance.within(5..=40) }),
+            failing: *chance.pick(&[0, 40, 40, 250]),
+            regretted: *chance.pick(&[0, 80, 80, 300]),
+            faults: Vec::new(),
+            regions,
+        };
+        let count = chance.within(0..=12);
+        workload.faults = (0..count).map(|_| workload.fault(chance)).collect();
+        let late = workload.storm.mul_f64(0.7);
+        match restored {
+            Restored::Nothing => {}
+            Restored::Log => {
+                let region = chance.below(workload.regions.len());
+                workload.faults.push((late, Fault::SetBack { region, by: chance.within(1..=12) }));
+            }
+            Restored::Store => {
+                workload.faults.push((late, Fault::RollBack { count: chance.within(1..=6) as usize }));
+            }
+        }
+        workload
+    }
+
+    fn fault(&self, chance: &mut Chance) -> (Duration, Fault) {
+        let at = self.storm.mul_f64(chance.within(50..=950) as f64 / 1_000.0);
+        let agents = self.regions.len() * self.agents_per_region;
+        let agent = chance.below(agents);
+        let coordinator = chance.below(self.coordinators);
+        let while_ = Duration::from_millis(chance.within(100..=25_000));
+        let fault = match chance.within(0..=11) {
+            0 | 1 => Fault::CrashAgent { agent, back_after: while_ },
+            2 => Fault::CrashCoordinator { coordinator, back_after: while_ },
+            3 | 4 => Fault::PauseAgent { agent, lasts: while_ },
+            5 => Fault::PauseCoordinator { coordinator, lasts: while_ },
+            6 => Fault::Compact { region: chance.below(self.regions.len()) },
+            7 => {
+                let lasts = Duration::from_millis(chance.within(8_000..=25_000));
+                Fault::CutLeader { region: chance.below(self.regions.len()), lasts }
+            }
+            _ => {
+                let links = [
+                    Link::ClientsAgent(agent),
+                    Link::ClientsCoordinator(coordinator),
+                    Link::AgentLog(agent),
+                    Link::AgentLog(agent),
+                    Link::AgentBus(agent),
+                    Link::CoordinatorBus(coordinator),
+                    Link::CoordinatorStore(coordinator),
+                ];
+                let ways = chance.within(1..=3);
+                Fault::Cut { link: *chance.pick(&links), there: ways & 1 == 1, back: ways & 2 == 2, lasts: while_ }
+            }
+        };
+        (at, fault)
+    }
+}
+
+fn plan(chance: &mut Chance, number: u64, regions: &[RegionName]) -> Plan {
+    let name: BarrierName = format!("sim/b{number}").parse().expect("a name");
+    let generations = match chance.within(0..=3) {
+        0 => Generations::Single,
+        1 | 2 => Generations::Cyclic,
+        _ => Generations::Keyed { max_open: chance.within(1..=3) as u32 },
+    };
+    let first = spec(chance, &name, regions, generations);
+    let changes = if generations == Generations::Cyclic { chance.within(0..=2) } else { chance.within(0..=1) };
+    let mut later: Vec<Spec> = Vec::new();
+    for _ in 0..changes {
+        // A change of one field is the rule, a change of everything the exception.
+        later.push(match chance.permille(500) {
+            true => Spec { owner: format!("owner-{}", chance.within(0..=3)), ..first.clone() },
+            false => spec(chance, &name, regions, generations),
+        });
+    }
+    let most = |region: &RegionName| {
+        let specs = later.iter().chain([&first]);
+        specs.filter_map(|spec| spec.regions.get(region)).map(|slice| slice.participants.expected()).max()
+    };
+    let spare = u64::from(chance.permille(300));
+    let people = regions
+        .iter()
+        .filter_map(|region| Some((region.clone(), u64::from(most(region)?) + spare)))
+        .map(|(region, count)| (region, (1..=count).map(|who| format!("p{who}").parse().expect("an id")).collect()))
+        .collect();
+    let keys = match generations {
+        Generations::Keyed { .. } => {
+            (1..=chance.within(1..=4)).map(|k| format!("k{k}").parse().expect("a key")).collect()
+        }
+        _ => Vec::new(),
+    };
+    let until_n = if generations == Generations::Single { 1 } else { chance.within(1..=5) };
+    Plan { spec: first, people, until_n, keys, later }
+}
+
+fn spec(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], generations: Generations) -> Spec {
+    let mut taken: BTreeMap<RegionName, Slice> = BTreeMap::new();
+    for region in regions {
+        if chance.permille(850) || taken.is_empty() {
+            let slice = slice(chance);
+            taken.insert(region.clone(), slice);
+        }
+    }
+    Spec {
+        name: name.clone(),
+        description: String::new(),
+        owner: String::new(),
+        labels: BTreeMap::new(),
+        scope: Scope::Global,
+        regions: taken,
+        generations,
+        deadline_ms: chance.permille(300).then(|| chance.within(2_000..=40_000)),
+        release_when: Rule::All,
+        retention_ms: 3_600_000,
+    }
+}
+
+fn slice(chance: &mut Chance) -> Slice {
+    let count = chance.within(1..=3);
+    let participants = match chance.permille(500) {
+        true => Participants::Count(count as u32),
+        false => Participants::Set(IdSet::parse([format!("p[1-{count}]")]).expect("a range")),
+    };
+    Slice {
+        participants,
+        attempts: chance.within(1..=2) as u32,
+        failures_max: u32::from(chance.permille(300)),
+        fail_fast: true,
+        keep_arrivals: true,
+        liveness: None,
+        outputs_bytes_max: 1_000,
+        deadline_ms: None,
+        retention_ms: 3_600_000,
+    }
+}
