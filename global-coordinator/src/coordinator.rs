@@ -32,7 +32,10 @@ const REGIONS_FRESH: Duration = Duration::from_millis(500);
 
 /// The parts of one coordinator share it.
 pub(crate) struct Coordinator {
+    /// For what the coordinator does by itself.
     pub(crate) store: Arc<dyn Store>,
+    /// For calls.
+    pub(crate) calls: Arc<dyn Store>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) hub: Hub,
     pub(crate) forwarder: Forwarder,
@@ -61,9 +64,11 @@ impl Coordinator {
         waits_max: usize,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
+        let calls = store.for_calls();
         Arc::new(Self {
-            hub: Hub::new(Arc::clone(&store), waits_max),
+            hub: Hub::new(Arc::clone(&calls), waits_max),
             store,
+            calls,
             bus,
             forwarder,
             deadlines: Notify::new(),
@@ -79,10 +84,16 @@ impl Coordinator {
 
     /// Decides a batch in one transaction. When this returns with `Commit`,
     /// the steps are durable and waits are woken; the facts are yet to be sent.
-    pub(crate) async fn decide(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
+    /// `store` is the one of whoever asks.
+    pub(crate) async fn decide(
+        &self,
+        store: &dyn Store,
+        batch: Vec<(BarrierName, Command)>,
+        mode: Mode,
+    ) -> Result<Vec<Step>, StoreError> {
         let names: Vec<BarrierName> = batch.iter().map(|(name, _)| name.clone()).collect();
         let began = Instant::now();
-        let steps = self.store.transact(batch, mode).await?;
+        let steps = store.transact(batch, mode).await?;
         metrics::coordinator_transaction().record(began.elapsed());
         if mode == Mode::Commit {
             for (name, step) in names.iter().zip(&steps) {
@@ -164,7 +175,7 @@ impl Coordinator {
         {
             return Ok(Arc::clone(regions));
         }
-        let rows = self.store.regions().await?;
+        let rows = self.calls.regions().await?;
         let regions: Arc<Regions> = Arc::new(rows.into_iter().map(|row| (row.name.clone(), row)).collect());
         *seen = Some((Instant::now(), Arc::clone(&regions)));
         Ok(regions)
@@ -177,7 +188,7 @@ impl Coordinator {
 
     /// Declares a region, and has it listened to.
     pub(crate) async fn declare(&self, region: &RegionName) -> Result<bool, StoreError> {
-        let new = self.store.declare(region).await?;
+        let new = self.calls.declare(region).await?;
         self.regions_changed().await;
         if new {
             self.declared.send_modify(|count| *count += 1);
@@ -190,12 +201,12 @@ impl Coordinator {
         if let Some(era) = self.era.read().await.as_ref() {
             return Ok(era.clone());
         }
-        self.check_store().await
+        self.check(&*self.calls).await
     }
 
-    /// Asks the store whether it answers, and remembers its era.
-    pub(crate) async fn check_store(&self) -> Result<Era, StoreError> {
-        let era = self.store.check().await?;
+    /// Asks a store whether it answers, and remembers its era.
+    pub(crate) async fn check(&self, store: &dyn Store) -> Result<Era, StoreError> {
+        let era = store.check().await?;
         *self.era.write().await = Some(era.clone());
         Ok(era)
     }

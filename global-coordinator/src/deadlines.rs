@@ -51,7 +51,7 @@ async fn expire(coordinator: &Arc<Coordinator>) -> Result<Duration, StoreError> 
     let expired = due.generations.into_iter().map(|(barrier, n)| (barrier, Command::Expire { n }));
     let orphaned = due.orphaned.into_iter();
     let orphaned = orphaned.map(|(barrier, n, predecessor)| (barrier, Command::PredecessorBroke { n, predecessor }));
-    let steps = coordinator.decide(orphaned.chain(expired).collect(), Mode::Commit).await?;
+    let steps = coordinator.decide(&*coordinator.store, orphaned.chain(expired).collect(), Mode::Commit).await?;
     let none = steps.iter().all(|step| matches!(step.reply, Ok(Reply::NotDue) | Err(_)));
     coordinator.publish(steps.into_iter().flat_map(|step| step.facts).collect());
     Ok(if none { UNDECIDABLE } else { Duration::ZERO })

@@ -120,7 +120,12 @@ async fn declare(coordinator: Arc<Coordinator>, regions: Vec<RegionName>) {
 async fn serve(coordinator: Arc<Coordinator>, listener: TcpListener, options: Options) {
     let deadline = Duration::from_secs(options.shutdown_deadline_seconds);
     let hosts = Hosts::new(Some(&options.advertise).filter(|address| !address.is_empty()));
-    let http = muster_http::Options { hosts, connections_max: options.connections_max, shutdown_deadline: deadline };
+    let http = muster_http::Options {
+        hosts,
+        connections_max: options.connections_max,
+        shutdown_deadline: deadline,
+        ..muster_http::Options::default()
+    };
     let router = api::router(Arc::clone(&coordinator));
     muster_http::serve(listener, router, http, coordinator.shutdown.clone()).await;
     coordinator.tasks.close();

@@ -6,6 +6,7 @@ use muster_wire::answer::{Link, Reason, RegionState, RegionStatus, ReleaseStatus
 
 use super::table::aligned;
 use super::time::{ago, short, until};
+use super::visible::visible_line;
 
 const DONE: &str = "✔";
 const OPEN: &str = "◌";
@@ -24,7 +25,7 @@ pub(crate) fn tree(status: &Status, now: Timestamp) -> String {
     text.extend(status.release.as_ref().and_then(without).map(|without| format!("{without}\n")));
     let plain = matches!(status.reason, Reason::WaitingForParticipants | Reason::Released | Reason::Idle);
     if !plain && !status.message.is_empty() {
-        text.push_str(&format!("{}\n", status.message));
+        text.push_str(&format!("{}\n", visible_line(&status.message)));
     }
     text
 }
@@ -52,7 +53,7 @@ pub(crate) fn line(status: &Status, now: Timestamp) -> String {
     }
     parts.extend(status.skew_seconds.map(|skew| format!("skew {}", short(skew))));
     // The state is padded for lists of lines; two spaces part the rest.
-    format!("{}  {}  {}", parts[0], parts[1], parts[2..].join("   "))
+    visible_line(&format!("{}  {}  {}", parts[0], parts[1], parts[2..].join("   ")))
 }
 
 /// A region, and its zones below it.

@@ -5,19 +5,22 @@ use muster_wire::answer::{Explanation, Participant, ParticipantState};
 
 use super::table::aligned;
 use super::time::{ago, short};
+use super::visible::visible_line;
 
 /// What is so, who is missing, and what can be done.
 pub(crate) fn why(explanation: &Explanation, now: Timestamp) -> String {
     let mut lines = explanation.lines.iter();
     let first = lines.next().unwrap_or(&explanation.status.message);
-    let mut text = format!("{first}\n");
+    let mut text = format!("{}\n", visible_line(first));
     let rows: Vec<[String; 4]> = explanation.participants.iter().map(|one| row(one, now)).collect();
     text.push_str(&aligned(&rows, "  "));
-    lines.for_each(|line| text.push_str(&format!("{line}\n")));
-    let width = explanation.actions.iter().map(|action| action.command.chars().count()).max().unwrap_or(0);
-    for (index, action) in explanation.actions.iter().enumerate() {
+    lines.for_each(|line| text.push_str(&format!("{}\n", visible_line(line))));
+    let actions: Vec<[String; 2]> =
+        explanation.actions.iter().map(|one| [&one.command, &one.effect].map(|word| visible_line(word))).collect();
+    let width = actions.iter().map(|[command, _]| command.chars().count()).max().unwrap_or(0);
+    for (index, [command, effect]) in actions.iter().enumerate() {
         let lead = if index == 0 { "You can:  " } else { "          " };
-        text.push_str(&format!("{lead}{:width$}   ({})\n", action.command, action.effect));
+        text.push_str(&format!("{lead}{command:width$}   ({effect})\n"));
     }
     text
 }

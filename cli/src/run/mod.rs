@@ -31,6 +31,7 @@ use crate::arguments::PartArguments;
 use crate::connect::Context;
 use crate::failure::Failure;
 use crate::participant::Participant;
+use crate::render::visible_line;
 use crate::{arrive, wait};
 
 /// `muster run`.
@@ -193,12 +194,13 @@ impl Part {
                 Ok(())
             }
             (Ok(arrived), true) => {
-                eprintln!("muster: {}: {}", arrive::sentence(&arrived), ended.note.as_deref().unwrap_or_default());
+                let sentence = visible_line(&arrive::sentence(&arrived));
+                eprintln!("muster: {sentence}: {}", ended.note.as_deref().unwrap_or_default());
                 Err(Failure::Code(ended.code))
             }
             (Err(error), false) => Err(error.into()),
             (Err(error), true) => {
-                eprintln!("muster: the failure could not be told: {error}");
+                eprintln!("muster: the failure could not be told: {}", visible_line(&error.to_string()));
                 Err(Failure::Code(ended.code))
             }
         }

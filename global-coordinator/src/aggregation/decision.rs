@@ -57,7 +57,7 @@ async fn decide_part(coordinator: &Arc<Coordinator>, part: &[Reported]) -> Resul
     let spans: Vec<Span> = part.iter().map(span).collect();
     let whole = tracing::info_span!("decide batch", reports = part.len());
     part.iter().filter_map(|one| TraceContext::from_map(&one.headers)).for_each(|context| context.link(&whole));
-    let ask = || coordinator.decide(commands.clone(), Mode::Commit).boxed();
+    let ask = || coordinator.decide(&*coordinator.store, commands.clone(), Mode::Commit).boxed();
     let steps = persist(coordinator, "reports", ask).instrument(whole).await?;
     fail::fail_point!("coordinator.committed");
     let mut records: Vec<(Downward, Headers)> = Vec::new();

@@ -51,7 +51,7 @@ pub(super) async fn list(
 ) -> Answer<axum::Json<Page<Barrier>>> {
     let ListParameters { prefix, limit, cursor } = parameters;
     let limit = page_limit(limit)?;
-    let page = coordinator.store.barriers(prefix.as_deref(), cursor, limit).await.map_err(refuse::store)?;
+    let page = coordinator.calls.barriers(prefix.as_deref(), cursor, limit).await.map_err(refuse::store)?;
     let items = page.items.iter().filter_map(|barrier| Some(speak(barrier, barrier.spec()?))).collect();
     Ok(axum::Json(Page { items, cursor: page.next }))
 }
@@ -62,7 +62,7 @@ pub(super) async fn one(
     BarrierPath(name): BarrierPath,
     Query(NoParameters {}): Query<NoParameters>,
 ) -> Answer<Response> {
-    let known = coordinator.store.barrier(&name).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(&name).await.map_err(refuse::store)?;
     match known.as_ref().and_then(|known| Some(speak(known, known.spec()?))) {
         Some(barrier) => Ok(tagged(barrier.revision, StatusCode::OK, barrier)),
         None => Err(refuse::not_defined(&name)),
@@ -89,7 +89,7 @@ pub(super) async fn apply(
     match step.reply {
         Ok(Reply::Defined { revision, created, changed }) => {
             // The definition that counts, and how many gather under it.
-            let gathering = coordinator.store.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
+            let gathering = coordinator.calls.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
             let effective = parsed.effective;
             let barrier = Barrier { name, revision, spec: definition::brief(&parsed.spec), effective, gathering };
             let status = if created && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
@@ -139,7 +139,7 @@ async fn expectation(
     };
     let tag = tag.to_str().unwrap_or_default().trim();
     if tag == "*" {
-        let known = coordinator.store.barrier(name).await.map_err(refuse::store)?;
+        let known = coordinator.calls.barrier(name).await.map_err(refuse::store)?;
         return match known.filter(|known| known.spec().is_some()) {
             Some(known) => Ok(Expect::Revision(known.revision)),
             None => Err(refuse::precondition(name, 0)),

@@ -87,7 +87,7 @@ async fn declared(coordinator: &Coordinator, region: &RegionName) -> Answer<Regi
 /// Whether the region has a part in the barrier as it is defined. Of a barrier
 /// that is deleted or changed, only the region knows what it still has.
 async fn takes_part(coordinator: &Coordinator, barrier: &BarrierName, region: &RegionName) -> Answer<()> {
-    let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
     let known = known.filter(|known| known.revision > 0).ok_or_else(|| refuse::not_defined(barrier))?;
     match known.spec() {
         Some(spec) if known.revision == 1 && !spec.regions.contains_key(region) => {
@@ -100,7 +100,7 @@ async fn takes_part(coordinator: &Coordinator, barrier: &BarrierName, region: &R
 }
 
 async fn region_required(coordinator: &Coordinator, barrier: &BarrierName) -> Failure {
-    let known = match coordinator.store.barrier(barrier).await {
+    let known = match coordinator.calls.barrier(barrier).await {
         Ok(known) => known,
         Err(error) => return refuse::store(error),
     };

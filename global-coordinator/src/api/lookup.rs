@@ -45,7 +45,7 @@ pub(super) async fn generation(
 /// it, unless the barrier has but one.
 pub(super) async fn named(coordinator: &Coordinator, barrier: &BarrierName, id: &Reference) -> Answer<Found> {
     if *id == Reference::Latest {
-        let defined = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+        let defined = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
         if let Some(spec) = defined.as_ref().and_then(Barrier::spec)
             && spec.generations != Generations::Single
         {
@@ -61,7 +61,7 @@ async fn generation_required(coordinator: &Coordinator, barrier: &BarrierName) -
         states: vec![State::Gathering],
         ..GenerationFilter::default()
     };
-    let open = match coordinator.store.generations(&filter, None, OPEN_LISTED_MAX).await {
+    let open = match coordinator.calls.generations(&filter, None, OPEN_LISTED_MAX).await {
         Ok(page) => page.items,
         Err(error) => return refuse::store(error),
     };
@@ -73,14 +73,14 @@ async fn generation_required(coordinator: &Coordinator, barrier: &BarrierName) -
 
 /// A generation, or what is wrong with asking for it.
 pub(super) async fn find(coordinator: &Coordinator, barrier: &BarrierName, id: &Reference) -> Answer<Found> {
-    if let Some(row) = coordinator.store.generation(barrier, id).await.map_err(refuse::store)? {
+    if let Some(row) = coordinator.calls.generation(barrier, id).await.map_err(refuse::store)? {
         return Ok(Found::Row(Box::new(row)));
     }
-    let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
     let known = known.filter(|known| known.revision > 0).ok_or_else(|| refuse::not_defined(barrier))?;
     // It may have opened between the two reads; then the barrier counts it, and
     // without this look it would be taken for one that is past its retention.
-    if let Some(row) = coordinator.store.generation(barrier, id).await.map_err(refuse::store)? {
+    if let Some(row) = coordinator.calls.generation(barrier, id).await.map_err(refuse::store)? {
         return Ok(Found::Row(Box::new(row)));
     }
     let Some(spec) = known.spec() else {

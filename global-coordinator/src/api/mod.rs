@@ -126,7 +126,7 @@ async fn decide(coordinator: &Arc<Coordinator>, barrier: &BarrierName, command: 
         let mut tries = 0;
         loop {
             tries += 1;
-            match coordinator.decide(vec![(barrier.clone(), command.clone())], mode).await {
+            match coordinator.decide(&*coordinator.calls, vec![(barrier.clone(), command.clone())], mode).await {
                 Ok(steps) => {
                     let step = steps.into_iter().next();
                     let mut step = step.ok_or_else(|| Failure::new(Code::Internal, "the store gave no answer"))?;

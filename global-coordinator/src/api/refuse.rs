@@ -15,10 +15,19 @@ use crate::store::StoreError;
 /// Why the store did not answer. The cause is logged, not told: it may name
 /// addresses and users.
 pub(super) fn store(error: StoreError) -> Failure {
-    tracing::warn!(error = %muster_telemetry::chain(&error), "the store did not answer a call");
+    let cause = muster_telemetry::chain(&error);
+    match error {
+        // There is one for each of many: the count by status tells it better.
+        StoreError::Busy(_) => tracing::debug!(error = %cause, "the store has no room for a call"),
+        _ => tracing::warn!(error = %cause, "the store did not answer a call"),
+    }
     let problem = match error {
         StoreError::Unavailable(_) => Problem::new(Code::Unavailable, "the store does not answer; nothing was done")
             .hint("/readyz?verbose says what is missing; call again later"),
+        StoreError::Busy(_) => {
+            Problem::new(Code::Busy, "more calls need the store than it can answer; nothing was done")
+                .hint("send the same call again in a moment")
+        }
         StoreError::Contended(_) => {
             Problem::new(Code::Busy, "too many calls change the same barrier at once; nothing was done")
                 .hint("send the same call again in a moment")

@@ -31,7 +31,7 @@ pub(super) async fn list(
     State(coordinator): App,
     Query(NoParameters {}): Query<NoParameters>,
 ) -> Answer<axum::Json<Page<Region>>> {
-    let regions = coordinator.store.regions().await.map_err(refuse::store)?;
+    let regions = coordinator.calls.regions().await.map_err(refuse::store)?;
     Ok(axum::Json(Page { items: regions.into_iter().map(speak).collect(), cursor: None }))
 }
 
@@ -178,7 +178,7 @@ async fn waive_everywhere(coordinator: &Arc<Coordinator>, region: &RegionName, b
 }
 
 async fn read(coordinator: &Coordinator, name: &RegionName) -> Answer<Region> {
-    let regions = coordinator.store.regions().await.map_err(refuse::store)?;
+    let regions = coordinator.calls.regions().await.map_err(refuse::store)?;
     let names: Vec<RegionName> = regions.iter().map(|region| region.name.clone()).collect();
     let found = regions.into_iter().find(|region| region.name == *name);
     found.map(speak).ok_or_else(|| refuse::unknown_region(name.as_str(), names.iter().map(RegionName::as_str)))

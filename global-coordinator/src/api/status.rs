@@ -117,7 +117,7 @@ impl Reader<'_> {
             if *self.id != Reference::Latest {
                 std::future::pending::<()>().await;
             }
-            let latest = self.coordinator.store.generation(self.barrier, self.id).await;
+            let latest = self.coordinator.calls.generation(self.barrier, self.id).await;
             if latest.is_ok_and(|latest| latest.is_some_and(|latest| latest.generation.id.n != row.generation.id.n)) {
                 return;
             }

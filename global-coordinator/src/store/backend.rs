@@ -51,6 +51,11 @@ pub(super) trait Backend: Clone + Send + Sync + 'static {
     /// The version of the schema that this build needs.
     fn schema_needed(&self) -> i64;
 
+    /// The same database as calls use it.
+    fn for_calls(&self) -> Self {
+        self.clone()
+    }
+
     /// Begins a transaction.
     fn begin(&self, purpose: Purpose) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 }

@@ -34,6 +34,7 @@ mod transact;
 mod unanswered;
 mod write;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -63,6 +64,10 @@ pub enum StoreError {
     /// It does not answer; nothing was written.
     #[error("the store does not answer")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It answers, but all that it may do at once is being done; nothing was
+    /// written.
+    #[error("the store has more to do than it can at once")]
+    Busy(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A transaction lost against another and would win when repeated; nothing
     /// was written.
     #[error("the store asks to repeat the transaction")]
@@ -239,6 +244,10 @@ pub type Cursor = Option<String>;
 /// The coordinator's store.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// The same store as calls use it. However many come, together they leave
+    /// room for what the coordinator has to do by itself.
+    fn for_calls(&self) -> Arc<dyn Store>;
+
     /// Applies a batch of commands, each to its barrier, in one transaction.
     /// Returns one step per command, in the order of the batch.
     async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError>;

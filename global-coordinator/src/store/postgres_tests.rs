@@ -5,14 +5,14 @@ use super::super::{Mode, Store};
 use super::*;
 
 /// A database of one test, empty; dropped by [`Database::drop`].
-struct Database {
+pub(crate) struct Database {
     server: PgConnection,
     name: String,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Database {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let variable = "MUSTER_TEST_POSTGRES";
         let server = std::env::var(variable).unwrap_or_else(|_| {
             panic!("{variable} must be the URL of a Postgres whose role may create databases; `make test` sets it")
@@ -26,11 +26,11 @@ impl Database {
         Self { server, name, url }
     }
 
-    fn store(&self, pool_size_max: u32) -> Postgres {
+    pub(crate) fn store(&self, pool_size_max: u32) -> Postgres {
         Postgres::new(&PostgresOptions { url: self.url.clone(), pool_size_max }).unwrap()
     }
 
-    async fn drop(mut self) {
+    pub(crate) async fn drop(mut self) {
         let drop = sqlx::AssertSqlSafe(format!("drop database {} with (force)", self.name));
         self.server.execute(drop).await.unwrap();
     }
@@ -55,6 +55,13 @@ async fn run(test: impl AsyncFnOnce(Stores)) {
 }
 
 conformance!(run);
+
+impl Postgres {
+    /// A transaction of a call that does nothing for as long as it is held.
+    pub(crate) async fn held_by_a_call(&self) -> impl Sized + use<> {
+        Backend::for_calls(self).begin(Purpose::Read).await.unwrap()
+    }
+}
 
 async fn count(store: &Postgres, statement: &'static str) -> i64 {
     let mut tx = store.begin(Purpose::Read).await.unwrap();
@@ -160,7 +167,7 @@ async fn the_meaning_of_each_sqlstate() {
     ] {
         let mut tx = store.begin(Purpose::Write).await.unwrap();
         let raise = format!("do $$ begin raise exception 'as a test' using errcode = '{code}'; end $$");
-        let raised = sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut *tx.0).await.unwrap_err();
+        let raised = sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut *tx.transaction).await.unwrap_err();
         let error = format!("{:?}", super::meaning(raised, 1));
         assert!(error.starts_with(meaning), "{code}: {error}");
     }
@@ -196,6 +203,21 @@ async fn a_server_that_is_away_is_named() {
     assert!(sentence.contains(&format!("postgres://127.0.0.1:{port}/nowhere")), "{sentence}");
     assert!(!sentence.contains("canary-secret"), "{sentence}");
     assert!(matches!(migrate(&url).await, Err(StoreError::Unavailable(_))));
+}
+
+/// Told apart from a server that is away: somebody is at work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_all_in_use_are_busy() {
+    let database = Database::new().await;
+    let store = database.store(1);
+    let held = store.begin(Purpose::Read).await.unwrap();
+    let refused = store.check().await;
+    let Err(StoreError::Busy(cause)) = refused else { panic!("{refused:?}") };
+    assert!(cause.to_string().ends_with("1 transactions run"), "{cause}");
+    drop(held);
+    assert!(matches!(store.check().await, Err(StoreError::Schema { .. })), "it is let in once there is room");
+    store.close().await;
+    database.drop().await;
 }
 
 #[test]

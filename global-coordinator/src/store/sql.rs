@@ -25,6 +25,10 @@ const SCHEMA_FOUND: &str = "select coalesce(max(version), 0) from _sqlx_migratio
 
 #[async_trait]
 impl<B: Backend> Store for B {
+    fn for_calls(&self) -> Arc<dyn Store> {
+        Arc::new(Backend::for_calls(self))
+    }
+
     async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
         if batch.is_empty() {
             return Ok(Vec::new());

@@ -3,6 +3,7 @@
 mod absence;
 mod crossing;
 mod definitions;
+mod flood;
 mod handing_on;
 mod overruling;
 mod trouble;

@@ -39,6 +39,10 @@ impl Troubled {
 
 #[async_trait]
 impl Store for Troubled {
+    fn for_calls(&self) -> Arc<dyn Store> {
+        self.inner.for_calls()
+    }
+
     async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
         let reports = batch.iter().any(|(_, command)| matches!(command, Command::Report(_)));
         let spoiled = batch.iter().any(|(name, _)| Some(name) == self.spoiled.as_ref());
