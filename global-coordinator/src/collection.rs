@@ -105,7 +105,7 @@ async fn look(coordinator: &Arc<Coordinator>) -> Result<usize, StoreError> {
     let mut collected = 0;
     for names in names.chunks(BATCH_MAX) {
         let collect = |name: &BarrierName| (name.clone(), Command::Collect { tell: asked.contains(name) });
-        let steps = coordinator.decide(names.iter().map(collect).collect(), Mode::Commit).await?;
+        let steps = coordinator.decide(&*coordinator.store, names.iter().map(collect).collect(), Mode::Commit).await?;
         for step in &steps {
             if let Ok(Reply::Collected { count }) = step.reply {
                 collected += count;

@@ -36,7 +36,7 @@ pub(super) async fn list(
         barrier: barrier.map_err(|error: InvalidName| Failure::new(Code::InvalidName, error.to_string()))?,
         since: since.as_deref().map(instant).transpose()?,
     };
-    let page = coordinator.store.audit(&filter, cursor, page_limit(limit)?).await.map_err(refuse::store)?;
+    let page = coordinator.calls.audit(&filter, cursor, page_limit(limit)?).await.map_err(refuse::store)?;
     Ok(axum::Json(Page { items: page.items.into_iter().map(speak).collect(), cursor: page.next }))
 }
 

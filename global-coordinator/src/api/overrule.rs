@@ -106,7 +106,7 @@ async fn retried(coordinator: &Coordinator, path: &GenerationPath, row: Generati
     let broken = row.generation.decided.as_ref().is_some_and(|decided| !decided.outcome.verdict.is_released());
     let (Some(key), None, false) = (&id.key, path.id.round(), broken || id.round == 0) else { return Ok(row) };
     let before = Reference::Key(key.clone(), Some(id.round - 1));
-    let before = coordinator.store.generation(&path.barrier, &before).await.map_err(refuse::store)?;
+    let before = coordinator.calls.generation(&path.barrier, &before).await.map_err(refuse::store)?;
     Ok(before.unwrap_or(row))
 }
 
@@ -162,7 +162,7 @@ async fn foreseen(coordinator: &Coordinator, mut row: GenerationRow, step: &Step
             // The end of a cyclic generation opens another one: not the one that is meant.
             Change::Opened(next) if matches!(step.reply, Ok(Reply::Opened { .. })) => {
                 let barrier = &next.id.barrier;
-                let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+                let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
                 if let Some(spec) = known.as_ref().and_then(|known| known.spec()) {
                     row.spec = spec.clone();
                 }

@@ -40,7 +40,7 @@ async fn of_region(coordinator: &Coordinator, barrier: &BarrierName, uri: &Uri) 
 
 /// Whether a definition of this name is in force here.
 async fn is_global(coordinator: &Coordinator, barrier: &BarrierName) -> Answer<bool> {
-    let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
     Ok(known.is_some_and(|known| known.spec().is_some()))
 }
 

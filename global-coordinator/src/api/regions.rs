@@ -134,7 +134,7 @@ async fn overruled(coordinator: &Coordinator, region: &RegionName, done: Overrul
             Ok(())
         }
         Overruled::Undeclared => {
-            let regions = coordinator.store.regions().await.map_err(refuse::store)?;
+            let regions = coordinator.calls.regions().await.map_err(refuse::store)?;
             Err(refuse::unknown_region(region.as_str(), regions.iter().map(|row| row.name.as_str())))
         }
         Overruled::Past => Err(Failure::new(Code::BadRequest, "until: a drain must end in the future")),
@@ -157,12 +157,12 @@ async fn waive_everywhere(coordinator: &Arc<Coordinator>, region: &RegionName, b
     };
     let mut cursor = None;
     loop {
-        let page = coordinator.store.generations(&filter, cursor, WAIVED_AT_ONCE).await.map_err(refuse::store)?;
+        let page = coordinator.calls.generations(&filter, cursor, WAIVED_AT_ONCE).await.map_err(refuse::store)?;
         let waive = |row: &crate::store::GenerationRow| {
             let (n, region, by) = (row.generation.id.n, region.clone(), by.clone());
             (row.generation.id.barrier.clone(), Command::Waive { n, region, participants: None, by })
         };
-        let steps = coordinator.decide(page.items.iter().map(waive).collect(), Mode::Commit).await;
+        let steps = coordinator.decide(&*coordinator.calls, page.items.iter().map(waive).collect(), Mode::Commit).await;
         for step in steps.map_err(refuse::store)? {
             // What was decided meanwhile needs no waiver.
             if let Err(refusal) = &step.reply {

@@ -58,11 +58,7 @@ impl Operator {
                 for later in &plan.later {
                     let at = pause(chance);
                     if chance.permille(400) {
-                        add(
-                            at,
-                            Command::Delete { force: true, by: by("the plan changed") },
-                            false,
-                        );
+                        add(at, Command::Delete { force: true, by: by("the plan changed") }, false);
                     }
                     add(pause(chance), define(later.clone(), Expect::Anything), chance.permille(100));
                     add(at, define(later.clone(), Expect::Anything), false);

@@ -92,7 +92,8 @@ impl Store {
         let mut steps = Vec::with_capacity(batch.len());
         for (name, command) in batch {
             let Some(barrier) = loaded.get_mut(name) else { continue };
-            let context = Context { now, at: now, era: &self.era, regions: &self.tables.regions, barriers_in_namespace };
+            let context =
+                Context { now, at: now, era: &self.era, regions: &self.tables.regions, barriers_in_namespace };
             let step = global::apply(barrier, &context, command);
             step.changes.iter().try_for_each(|change| check(barrier, change))?;
             steps.push(step);
