@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev up down demo-real test verify fix bench
+.PHONY: help demo dev up down demo-real test model verify fix bench
 
 # Arguments for the program behind a target: make demo ARGS="--workers 5 -o json"
 ARGS ?=
