@@ -94,6 +94,20 @@ pub fn region_promised_before_release(region: &Region) -> bool {
     })
 }
 
+/// I1: completion is a promise. While a generation gathers, in a region that
+/// has completed nobody is missing.
+#[must_use]
+pub fn completion_is_kept(region: &Region) -> bool {
+    region.barriers().all(|(_, barrier)| {
+        let gathering = barrier.generations().filter(|generation| generation.ended().is_none());
+        gathering.filter(|generation| generation.completed().is_some()).all(|generation| {
+            let counts = generation.counts();
+            let spoken = counts.ok + counts.failed;
+            barrier.slice(generation).is_none_or(|slice| spoken == slice.participants.expected())
+        })
+    })
+}
+
 /// I4 and I11: in every generation the arrived are among the expected, no more
 /// than expected, and the missing are exactly the rest.
 #[must_use]

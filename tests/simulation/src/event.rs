@@ -337,6 +337,11 @@ pub(crate) enum Fault {
         back: bool,
         lasts: Duration,
     },
+    /// Whoever leads a region, from its log, beyond its lease.
+    CutLeader {
+        region: usize,
+        lasts: Duration,
+    },
     /// The followers of a region's log are over, as after a compaction.
     Compact {
         region: usize,

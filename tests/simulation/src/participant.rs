@@ -30,6 +30,8 @@ pub(crate) struct Participant {
     keys: Vec<Key>,
     /// Arrivals that say they failed, in a thousand.
     failing: u64,
+    /// Arrivals that are taken back, in a thousand.
+    regretted: u64,
     which: Option<Which>,
     attempt: u32,
     doing: Doing,
@@ -56,11 +58,12 @@ pub(crate) struct Role {
     pub(crate) until_n: u64,
     pub(crate) keys: Vec<Key>,
     pub(crate) failing: u64,
+    pub(crate) regretted: u64,
 }
 
 impl Participant {
     pub(crate) fn new(index: usize, role: Role) -> Self {
-        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing } = role;
+        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing, regretted } = role;
         keys.reverse();
         let keyed = !keys.is_empty();
         let which = keys.last().cloned().map(Which::Key);
@@ -75,6 +78,7 @@ impl Participant {
             until_n,
             keys,
             failing,
+            regretted,
             which,
             attempt: 1,
             doing,
@@ -143,9 +147,10 @@ impl Participant {
             Said::Arrived { n, .. } => {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
                 // Some change their minds, some die and start anew; most wait.
+                let regretted = !scene.calm && scene.chance.permille(self.regretted);
                 self.doing = match scene.chance.within(0..=99) {
-                    0..=9 if !scene.calm => Doing::Withdraw,
-                    10..=14 if !scene.calm => {
+                    _ if regretted => Doing::Withdraw,
+                    0..=4 if !scene.calm => {
                         self.attempt += 1;
                         Doing::Arrive { outcome: ArrivalOutcome::Ok }
                     }

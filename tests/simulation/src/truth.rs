@@ -28,6 +28,8 @@ pub(crate) struct Truth {
     /// Arrivals that somebody was told will never be done.
     never: BTreeSet<Timestamp>,
     effective: BTreeSet<(Writer, u64)>,
+    /// Where each arrival first came to lie.
+    places: BTreeMap<Timestamp, (Writer, u64)>,
     /// The hash that the first replica to come there had at each index.
     hashes: BTreeMap<u64, Digest>,
     /// What was acknowledged, to be kept.
@@ -49,6 +51,7 @@ impl Truth {
             withdrawals: BTreeMap::new(),
             never: BTreeSet::new(),
             effective: BTreeSet::new(),
+            places: BTreeMap::new(),
             hashes: BTreeMap::new(),
             acknowledged: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -127,6 +130,9 @@ impl Truth {
         if !invariant::missing_is_exact(region) {
             findings.push((Invariant::MissingIsExact, "missing is not required minus arrived".to_owned()));
         }
+        if !invariant::completion_is_kept(region) {
+            findings.push((Invariant::ReleasedOnlyWhenComplete, "a region took its promise back".to_owned()));
+        }
         if !invariant::region_promised_before_release(region) && !self.set_back {
             findings.push((Invariant::ReleasedOnlyWhenComplete, "released without its own promise".to_owned()));
         }
@@ -144,6 +150,20 @@ impl Truth {
                 }
             }
         }
+    }
+
+    /// Whether a writer put a command on its log under two numbers.
+    pub(crate) fn repeats(&mut self, logged: &Logged) -> bool {
+        let Ok(body) = Body::decode(&logged.bytes) else { return false };
+        let mut repeats = false;
+        for command in &body.commands {
+            if let Command::Arrive(arrive) = command {
+                let place = (logged.writer, logged.seq);
+                let first = *self.places.entry(arrive.at).or_insert(place);
+                repeats |= first.0 == place.0 && first.1 != place.1;
+            }
+        }
+        repeats
     }
 
     /// A client was told that its arrival counts, or that it was withdrawn.

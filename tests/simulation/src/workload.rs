@@ -29,6 +29,8 @@ pub(crate) struct Workload {
     pub(crate) crashes: u64,
     /// Arrivals that say they failed, in a thousand.
     pub(crate) failing: u64,
+    /// Arrivals that are taken back, in a thousand.
+    pub(crate) regretted: u64,
     /// When faults end.
     pub(crate) storm: Duration,
     pub(crate) faults: Vec<(Duration, Fault)>,
@@ -78,8 +80,9 @@ impl Workload {
                 Weather { lost: 0, twice: 5, slow: 5 }
             },
             crashes: *chance.pick(&[0, 0, 2, 8, 20]),
-            storm: Duration::from_secs(if chance.permille(150) { 150 } else { chance.within(5..=40) }),
+            storm: Duration::from_secs(if chance.permille(250) { 150 } else { chance.within(5..=40) }),
             failing: *chance.pick(&[0, 40, 40, 250]),
+            regretted: *chance.pick(&[0, 80, 80, 300]),
             faults: Vec::new(),
             regions,
         };
@@ -105,12 +108,16 @@ impl Workload {
         let agent = chance.below(agents);
         let coordinator = chance.below(self.coordinators);
         let while_ = Duration::from_millis(chance.within(100..=25_000));
-        let fault = match chance.within(0..=9) {
+        let fault = match chance.within(0..=11) {
             0 | 1 => Fault::CrashAgent { agent, back_after: while_ },
             2 => Fault::CrashCoordinator { coordinator, back_after: while_ },
             3 | 4 => Fault::PauseAgent { agent, lasts: while_ },
             5 => Fault::PauseCoordinator { coordinator, lasts: while_ },
             6 => Fault::Compact { region: chance.below(self.regions.len()) },
+            7 => {
+                let lasts = Duration::from_millis(chance.within(8_000..=25_000));
+                Fault::CutLeader { region: chance.below(self.regions.len()), lasts }
+            }
             _ => {
                 let links = [
                     Link::ClientsAgent(agent),

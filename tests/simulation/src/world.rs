@@ -76,6 +76,7 @@ impl World {
                     until_n: plan.until_n,
                     keys: plan.keys.clone(),
                     failing: workload.failing,
+                    regretted: workload.regretted,
                 }));
             }
         }
@@ -247,6 +248,7 @@ impl World {
             LogRequest::Append { writer, seq, bytes, seen } => {
                 let result = log.append(writer, seq, &bytes, seen);
                 if let Appended::Landed { index } = result {
+                    self.check_repeat(region, agent, &Logged { index, writer, seq, bytes: bytes.clone() });
                     self.landed(region, Logged { index, writer, seq, bytes });
                 }
                 LogAnswer::Appended(result)
@@ -294,6 +296,16 @@ impl World {
         });
         self.scene.check(newer, Invariant::OldEpochsPowerless, || {
             format!("a leader of epoch {epoch} put a snapshot in the place of one of epoch {epoch_before}")
+        });
+    }
+
+    /// A writer puts a command on its log under one number, unless a snapshot
+    /// took the reply to it away.
+    fn check_repeat(&mut self, region: usize, agent: usize, entry: &Logged) {
+        let repeats = self.scene.truth[region].repeats(entry);
+        let may = self.agents[agent].process.as_ref().is_none_or(|process| process.swallowed || process.outlived);
+        self.scene.check(!repeats || may, Invariant::AtMostOnce, || {
+            format!("agent {agent} put a command on its log under two numbers")
         });
     }
 
@@ -434,7 +446,7 @@ impl World {
     }
 
     fn fault(&mut self, fault: Fault) {
-        if let Fault::Cut { .. } | Fault::PauseAgent { .. } = &fault
+        if let Fault::Cut { .. } | Fault::CutLeader { .. } | Fault::PauseAgent { .. } = &fault
             && self.scene.calm
         {
             return;
@@ -461,6 +473,13 @@ impl World {
                     if cut {
                         self.scene.network.cut(link, way, now + lasts);
                     }
+                }
+            }
+            Fault::CutLeader { region, lasts } => {
+                let leader = self.agents.iter().find(|agent| agent.region == region && agent.leads());
+                if let Some(agent) = leader.map(|agent| agent.index) {
+                    self.scene.network.cut(Link::AgentLog(agent), Way::There, now + lasts);
+                    self.scene.network.cut(Link::AgentLog(agent), Way::Back, now + lasts);
                 }
             }
             Fault::Compact { region } => {

@@ -135,6 +135,7 @@ impl Names {
             | Command::Release { n, .. }
             | Command::Waive { n, .. }
             | Command::PredecessorBroke { n, .. } => {
+                self.gathering |= crate::mutant!(TimerOfOldGeneration);
                 self.numbers.insert(*n);
             }
             Command::Retry { n, key, .. } => {

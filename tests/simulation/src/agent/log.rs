@@ -130,6 +130,9 @@ impl Agent {
                 if self.process.as_ref().is_some_and(|process| process.follower == follower) {
                     let sight = if snapshot.is_some() { Sight::CatchUpBySnapshot } else { Sight::CatchUpByEntries };
                     scene.seen.sight(sight);
+                    if let Some(process) = &mut self.process {
+                        process.swallowed |= snapshot.is_some();
+                    }
                     let before = self.process.as_ref().map_or(0, |process| process.replica.region().index());
                     self.step(scene, Input::CaughtUp { snapshot, entries, head });
                     self.must_stop(scene, head < before);

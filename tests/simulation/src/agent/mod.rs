@@ -65,6 +65,8 @@ pub(crate) struct Process {
     next_ticket: u64,
     kept: Vec<Kept>,
     pub(crate) stopped: Option<Stop>,
+    /// A snapshot swallowed entries: commands of its own may come twice.
+    pub(crate) swallowed: bool,
     /// Its log was set back under it: its state is of a log that is gone.
     pub(crate) outlived: bool,
     follows_bus: bool,
@@ -105,6 +107,7 @@ impl Agent {
             next_ticket: 1,
             kept: Vec::new(),
             stopped: None,
+            swallowed: false,
             outlived: false,
             follows_bus: false,
         });
@@ -277,6 +280,13 @@ impl Agent {
         process.tickets.insert(ticket, whose);
         scene.after(ANSWER_TIMEOUT, self.event(ToAgent::GiveUp(ticket)));
         self.step(scene, Input::Submitted { ticket, command: Box::new(command) });
+    }
+}
+
+impl Agent {
+    /// Whether it leads, as far as it knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.lead.leads())
     }
 }
 
