@@ -281,9 +281,9 @@ impl Coordinator {
                 let Some(step) = steps.pop() else { return };
                 let dry = matches!(asked.what, Ask::Decide { dry_run: true, .. });
                 scene.seen.sight_if(dry, Sight::DryRun);
+                sight(scene, &step);
                 if !dry {
                     self.publish(scene, step.facts.clone());
-                    sight(scene, &step);
                 }
                 Said::Step(Box::new(step))
             }

@@ -8,7 +8,7 @@ use muster_protocol::global::{Command, Step};
 use muster_protocol::identity::{Epoch, Writer};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::outcome::Outcome;
-use muster_protocol::region::{ArrivalOutcome, Arrived, Refusal};
+use muster_protocol::region::{ArrivalOutcome, Refusal};
 use muster_protocol::replica::{Appended, Logged, Ticket};
 use muster_protocol::report::RegionReport;
 
@@ -177,7 +177,6 @@ pub(crate) enum Ask {
 pub(crate) enum Said {
     Arrived {
         n: u64,
-        arrived: Arrived,
     },
     Withdrawn,
     Refused(Refusal),

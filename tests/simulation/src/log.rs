@@ -26,9 +26,6 @@ struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) index: u64,
-    /// The revision of the entry at that index.
-    covered: u64,
-    pub(crate) epoch: Epoch,
     modified: u64,
     chunks: usize,
     bytes: usize,
@@ -51,6 +48,13 @@ pub(crate) struct Listed {
     pub(crate) floor: u64,
     pub(crate) covered: u64,
     pub(crate) modified: u64,
+}
+
+/// A state and everything after it.
+pub(crate) struct Read {
+    pub(crate) snapshot: Option<Vec<u8>>,
+    pub(crate) entries: Vec<Logged>,
+    pub(crate) head: u64,
 }
 
 /// One region's log.
@@ -116,7 +120,7 @@ impl Log {
 
     /// Everything after an index: a snapshot if the log no longer reaches back,
     /// and the entries, in order. `Err` if what should be there is not.
-    pub(crate) fn catch_up(&self, applied: u64) -> Result<(Option<Vec<u8>>, Vec<Logged>, u64), String> {
+    pub(crate) fn catch_up(&self, applied: u64) -> Result<Read, String> {
         let snapshot = match self.manifest.as_ref().filter(|manifest| manifest.index > applied) {
             None => None,
             Some(manifest) => Some(self.read_chunks(manifest)?),
@@ -127,7 +131,7 @@ impl Log {
         if self.head >= from && !indices.eq(from + 1..=self.head) {
             return Err(format!("{} entries lie between index {from} and head {}", entries.len(), self.head));
         }
-        Ok((snapshot, entries, self.head))
+        Ok(Read { snapshot, entries, head: self.head })
     }
 
     pub(crate) fn entries_after(&self, index: u64) -> Vec<Logged> {
@@ -196,7 +200,7 @@ impl Log {
             return false;
         }
         let (modified, chunks) = (self.next_revision(), chunks(bytes));
-        self.manifest = Some(Manifest { index, covered: listed.covered, epoch, modified, chunks, bytes });
+        self.manifest = Some(Manifest { index, modified, chunks, bytes });
         true
     }
 

@@ -144,7 +144,7 @@ impl Participant {
         match said {
             Said::Looked(looked) => self.looked(scene, looked),
             Said::Ended(outcome) => self.ended(scene, &outcome),
-            Said::Arrived { n, .. } => {
+            Said::Arrived { n } => {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
                 // Some change their minds, some die and start anew; most wait.
                 let regretted = !scene.calm && scene.chance.permille(self.regretted);
@@ -160,7 +160,8 @@ impl Participant {
                 self.go(scene, pause);
             }
             Said::Withdrawn => {
-                self.attempt += 1;
+                // Some do not know that their attempt is gone.
+                self.attempt += u32::from(!scene.chance.permille(150));
                 self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
                 let pause = scene.chance.within(0..=4_000);
                 self.go(scene, pause);
@@ -225,7 +226,12 @@ impl Participant {
 
     /// Somebody else may have made room, a failed attempt may be tried again.
     fn still_gathering(&mut self, scene: &mut Scene) {
-        self.attempt += u32::from(scene.chance.permille(300));
+        match scene.chance.within(0..=9) {
+            0..=2 => self.attempt += 1,
+            // A former incarnation speaks up.
+            3 if self.attempt > 1 => self.attempt -= 1,
+            _ => {}
+        }
         self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
         self.go(scene, 100);
     }

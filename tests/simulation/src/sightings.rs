@@ -139,6 +139,12 @@ impl Sightings {
         all.filter(|sight| self.0[**sight as usize] == 0).map(|sight| format!("{sight:?}")).collect()
     }
 
+    /// How often the sight with this name was seen.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts().find(|(sight, _)| sight == name).map_or(0, |(_, count)| count)
+    }
+
     /// Every sight by name, with how often.
     pub fn counts(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         ALL.iter().map(|sight| (format!("{sight:?}"), self.0[*sight as usize]))

@@ -160,14 +160,20 @@ impl Store {
                 row.generations.insert(n, (**generation).clone());
             }
             Change::Reported { n, report } => {
-                row.generations.get_mut(n).map(|one| one.reports.insert(report.region.clone(), (**report).clone()));
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.reports.insert(report.region.clone(), (**report).clone());
+                }
             }
             Change::DeadlineSet { n, at } => {
-                row.generations.get_mut(n).map(|one| one.deadline_at = Some(*at));
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.deadline_at = Some(*at);
+                }
             }
             Change::Decided { n, decided } => write_outcome(row, *n, decided)?,
             Change::Settled { n } => {
-                row.generations.get_mut(n).map(|one| one.settled = true);
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.settled = true;
+                }
             }
             Change::Waived { n, region, waiver } => {
                 row.generations.get_mut(n).map(|one| one.waived.insert(region.clone(), waiver.clone()));

@@ -27,6 +27,8 @@ pub(crate) struct Workload {
     pub(crate) snapshot_every: u64,
     pub(crate) weather: Weather,
     pub(crate) crashes: u64,
+    /// Leaders that something happens to in the middle of a turn, in a thousand.
+    pub(crate) mishaps: u64,
     /// Arrivals that say they failed, in a thousand.
     pub(crate) failing: u64,
     /// Arrivals that are taken back, in a thousand.
@@ -80,6 +82,7 @@ impl Workload {
                 Weather { lost: 0, twice: 5, slow: 5 }
             },
             crashes: *chance.pick(&[0, 0, 2, 8, 20]),
+            mishaps: *chance.pick(&[0, 0, 60]),
             storm: Duration::from_secs(if chance.permille(250) { 150 } else { chance.within(5..=40) }),
             failing: *chance.pick(&[0, 40, 40, 250]),
             regretted: *chance.pick(&[0, 80, 80, 300]),
@@ -206,8 +209,8 @@ fn slice(chance: &mut Chance) -> Slice {
     };
     Slice {
         participants,
-        attempts: chance.within(1..=2) as u32,
-        failures_max: u32::from(chance.permille(300)),
+        attempts: chance.within(1..=3) as u32,
+        failures_max: u32::from(chance.permille(500)),
         fail_fast: true,
         keep_arrivals: true,
         liveness: None,

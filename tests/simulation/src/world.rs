@@ -17,7 +17,7 @@ use crate::coordinator::Coordinator;
 use crate::event::{
     Event, Fault, LogAnswer, LogRequest, StoreAnswer, StoreRequest, ToAgent, ToClient, ToCoordinator, Up,
 };
-use crate::log::{Follower, Log};
+use crate::log::{Follower, Log, Read};
 use crate::network::{Link, Network, Way};
 use crate::operator::Operator;
 use crate::participant::{Participant, Role};
@@ -55,9 +55,7 @@ impl World {
         let mut scene = Scene::new(seed, Network::new(workload.weather), truth, recorded);
         scene.chance = chance;
         let agents: Vec<Agent> = (0..workload.regions.len() * workload.agents_per_region)
-            .map(|index| {
-                Agent::new(index, index / workload.agents_per_region, workload.snapshot_every, workload.crashes)
-            })
+            .map(|index| Agent::new(index, index / workload.agents_per_region, &workload))
             .collect();
         let coordinators: Vec<_> =
             (0..workload.coordinators).map(|index| Coordinator::new(index, workload.crashes.min(4))).collect();
@@ -255,7 +253,7 @@ impl World {
             }
             LogRequest::Head => LogAnswer::Head(log.read_head()),
             LogRequest::CatchUp { after, follower } => {
-                let (snapshot, entries, head) = match log.catch_up(after) {
+                let Read { snapshot, entries, head } = match log.catch_up(after) {
                     Ok(caught_up) => caught_up,
                     Err(what) => {
                         self.scene.violated(Invariant::NothingAcknowledgedIsLost, what);
@@ -274,10 +272,10 @@ impl World {
                 LogAnswer::Put(log.put_chunk(epoch, index, number, &bytes))
             }
             LogRequest::PutManifest { epoch, index, listed, bytes } => {
-                let before = log.manifest().map(|manifest| (manifest.index, manifest.epoch));
+                let before = log.manifest().map(|manifest| manifest.index);
                 let put = log.put_manifest(epoch, index, listed, bytes);
                 if put {
-                    self.check_manifest(before, index, epoch);
+                    self.check_manifest(region, before, index, epoch);
                 }
                 LogAnswer::Put(put)
             }
@@ -288,14 +286,13 @@ impl World {
         })
     }
 
-    fn check_manifest(&mut self, before: Option<(u64, Epoch)>, index: u64, epoch: Epoch) {
-        let Some((index_before, epoch_before)) = before else { return };
-        let (grows, newer) = (index > index_before, epoch >= epoch_before);
-        self.scene.check(grows, Invariant::NothingAcknowledgedIsLost, || {
-            format!("a snapshot at index {index} took the place of one at {index_before}")
+    fn check_manifest(&mut self, region: usize, before: Option<u64>, index: u64, epoch: Epoch) {
+        let acting = self.scene.truth[region].region.epoch();
+        self.scene.check(before.is_none_or(|before| index > before), Invariant::NothingAcknowledgedIsLost, || {
+            format!("a snapshot at index {index} took the place of one at {before:?}")
         });
-        self.scene.check(newer, Invariant::OldEpochsPowerless, || {
-            format!("a leader of epoch {epoch} put a snapshot in the place of one of epoch {epoch_before}")
+        self.scene.check(epoch >= acting, Invariant::OldEpochsPowerless, || {
+            format!("a leader of epoch {epoch} put a snapshot in place after one of epoch {acting} had acted")
         });
     }
 

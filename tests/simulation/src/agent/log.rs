@@ -89,6 +89,15 @@ impl Agent {
         }
     }
 
+    /// Makes a call as soon as a pause that begins now is over.
+    pub(super) fn resume(&mut self, scene: &mut Scene, wanted: Wanted, pause: Duration) {
+        let Some(process) = &mut self.process else { return };
+        let call = scene.next_call();
+        let request = wanted.request(scene.now, process.replica.region().index());
+        process.calls.insert(call, wanted);
+        scene.after(pause, self.event(ToAgent::Send { call, request }));
+    }
+
     pub(super) fn send_to_log(&mut self, scene: &mut Scene, call: u64, request: LogRequest) {
         scene.after(CALL_TIMEOUT, self.event(ToAgent::Unanswered { call }));
         let event = Event::Log { region: self.region, agent: self.index, life: self.life, call, request };

@@ -29,6 +29,7 @@ use muster_protocol::reporting::Reporting;
 use crate::event::{Asked, Down, Event, ToAgent};
 use crate::scene::Scene;
 use crate::sightings::Sight;
+use crate::workload::Workload;
 use lead::Lead;
 use log::Wanted;
 use serve::Kept;
@@ -46,6 +47,8 @@ pub(crate) struct Agent {
     pub(crate) snapshot_every: u64,
     /// Crashes in a thousand steps, while faults are on.
     pub(crate) crashes: u64,
+    /// Leaders that something happens to in the middle of a turn, in a thousand.
+    pub(crate) mishaps: u64,
     pub(crate) paused_until: Option<Duration>,
     pub(crate) process: Option<Process>,
 }
@@ -82,8 +85,9 @@ enum Whose {
 }
 
 impl Agent {
-    pub(crate) fn new(index: usize, region: usize, snapshot_every: u64, crashes: u64) -> Self {
-        Self { index, region, life: 0, snapshot_every, crashes, paused_until: None, process: None }
+    pub(crate) fn new(index: usize, region: usize, workload: &Workload) -> Self {
+        let Workload { snapshot_every, crashes, mishaps, .. } = *workload;
+        Self { index, region, life: 0, snapshot_every, crashes, mishaps, paused_until: None, process: None }
     }
 
     pub(crate) fn start(&mut self, scene: &mut Scene) {
