@@ -196,7 +196,9 @@ pub(crate) enum Said {
 /// What an agent asks of its region's log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogRequest {
-    Register,
+    Register {
+        machine_version: u16,
+    },
     KeepAlive {
         writer: Writer,
         sent_at: Duration,
@@ -242,12 +244,21 @@ pub(crate) enum LogRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum LogAnswer {
     Registered(Writer),
-    KeptAlive { writer: Writer, sent_at: Duration, lives: bool },
+    KeptAlive {
+        writer: Writer,
+        sent_at: Duration,
+        lives: bool,
+    },
     Appended(Appended),
     Head(u64),
-    CaughtUp { snapshot: Option<Vec<u8>>, entries: Vec<Logged>, head: u64 },
+    CaughtUp {
+        snapshot: Option<Vec<u8>>,
+        entries: Vec<Logged>,
+        head: u64,
+    },
     Elected(Option<Epoch>),
-    Registrations(Vec<Writer>),
+    /// Each with the machine version that it announced.
+    Registrations(Vec<(Writer, u16)>),
     Listed(Listed),
     Put(bool),
     Truncated,

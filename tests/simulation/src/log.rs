@@ -63,7 +63,8 @@ pub(crate) struct Log {
     revision: u64,
     pub(crate) head: u64,
     entries: BTreeMap<(Writer, u64), Stored>,
-    agents: BTreeMap<Writer, Duration>,
+    /// Until when each lease lives, and the machine version announced with it.
+    agents: BTreeMap<Writer, (Duration, u16)>,
     leader: Option<(Writer, Epoch)>,
     chunks: BTreeMap<(u64, usize), Vec<u8>>,
     manifest: Option<Manifest>,
@@ -76,25 +77,25 @@ impl Log {
         self.revision
     }
 
-    pub(crate) fn register(&mut self, now: Duration) -> Writer {
+    pub(crate) fn register(&mut self, now: Duration, machine_version: u16) -> Writer {
         let writer = Writer(self.next_revision());
-        self.agents.insert(writer, now + LEASE_TTL);
+        self.agents.insert(writer, (now + LEASE_TTL, machine_version));
         writer
     }
 
     /// Keeps a lease alive; `false` if it is gone.
     pub(crate) fn keep_alive(&mut self, writer: Writer, now: Duration) -> bool {
-        self.agents.get_mut(&writer).map(|until| *until = now + LEASE_TTL).is_some()
+        self.agents.get_mut(&writer).map(|(until, _)| *until = now + LEASE_TTL).is_some()
     }
 
     /// Ends the leases that have run out, and with them what stood on them.
     pub(crate) fn expire(&mut self, now: Duration) {
-        self.agents.retain(|_, until| *until > now);
+        self.agents.retain(|_, (until, _)| *until > now);
         self.leader = self.leader.filter(|(writer, _)| self.agents.contains_key(writer));
     }
 
-    pub(crate) fn registrations(&self) -> Vec<Writer> {
-        self.agents.keys().copied().collect()
+    pub(crate) fn registrations(&self) -> Vec<(Writer, u16)> {
+        self.agents.iter().map(|(writer, (_, version))| (*writer, *version)).collect()
     }
 
     pub(crate) fn append(&mut self, writer: Writer, seq: u64, bytes: &[u8], seen: u64) -> Appended {

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use muster_protocol::global::{Command, Expect};
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::outcome::Override;
-use muster_protocol::spec::Spec;
+use muster_protocol::participants::IdSet;
+use muster_protocol::spec::{Generations, Spec};
 
 use crate::chance::Chance;
 use crate::event::{Ask, Asked, Event, Said, ToClient, ToCoordinator};
@@ -132,6 +133,7 @@ fn acts(chance: &mut Chance, plan: &Plan) -> Vec<Act> {
         let n = chance.within(1..=plan.until_n);
         add(chance, true, Command::Abort { n, by: by("no longer needed") }, false);
     }
+    overrule(chance, plan, &mut add);
     if chance.permille(400) {
         add(chance, true, Command::Open { key: plan.keys.first().cloned() }, false);
     }
@@ -140,4 +142,28 @@ fn acts(chance: &mut Chance, plan: &Plan) -> Vec<Act> {
         add(chance, true, Command::Open { key }, true);
     }
     acts
+}
+
+/// Somebody decides what participants had not.
+fn overrule(chance: &mut Chance, plan: &Plan, add: &mut impl FnMut(&mut Chance, bool, Command, bool)) {
+    let most = plan.until_n.max(plan.keys.len() as u64);
+    let n = chance.within(1..=most);
+    let regions: Vec<&RegionName> = plan.spec.regions.keys().collect();
+    let region = (*chance.pick(&regions)).clone();
+    match chance.within(0..=5) {
+        0 => add(chance, true, Command::Release { n, by: by("it has to go on") }, false),
+        1 => add(chance, true, Command::Waive { n, region, participants: None, by: by("it is away") }, false),
+        2 => {
+            let participants = IdSet::parse(["p1"]).ok();
+            add(chance, true, Command::Waive { n, region, participants, by: by("it is broken") }, false);
+        }
+        3 | 4 if plan.spec.generations != Generations::Cyclic => {
+            let keep = chance.permille(500);
+            let key = (!plan.keys.is_empty()).then(|| chance.pick(&plan.keys).clone());
+            add(chance, true, Command::Abort { n, by: by("once more") }, false);
+            add(chance, false, Command::Retry { n, key: key.clone(), keep, by: by("once more") }, false);
+            add(chance, true, Command::Retry { n, key, keep, by: by("once more") }, false);
+        }
+        _ => {}
+    }
 }

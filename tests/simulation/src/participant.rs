@@ -185,6 +185,8 @@ impl Participant {
     fn looked(&mut self, scene: &mut Scene, looked: Looked) {
         let takes_part = |regions: &[RegionName]| regions.contains(&self.region_name);
         match (looked.found, self.keys.last()) {
+            // Not everybody comes back for a round that was tried again.
+            (Some(_), Some(_)) if looked.round > 0 && scene.calm => self.next_key(scene),
             // A key without this region ends without this participant.
             (Some((_, regions)), Some(_)) if !takes_part(&regions) => self.next_key(scene),
             (_, Some(key)) => {
@@ -232,7 +234,10 @@ impl Participant {
             3 if self.attempt > 1 => self.attempt -= 1,
             _ => {}
         }
-        self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
+        self.doing = match scene.calm && !self.keys.is_empty() {
+            true => Doing::Look,
+            false => Doing::Arrive { outcome: ArrivalOutcome::Ok },
+        };
         self.go(scene, 100);
     }
 
@@ -257,6 +262,12 @@ impl Participant {
             scene.violated(Invariant::OneOutcome, what);
         }
         self.attempt = 1;
+        let broken = !outcome.verdict.is_released();
+        if !self.keys.is_empty() && broken && !scene.calm && scene.chance.permille(500) {
+            // Perhaps it is tried once more.
+            self.doing = Doing::Look;
+            return self.go(scene, 1_500);
+        }
         if !self.keys.is_empty() {
             return self.next_key(scene);
         }

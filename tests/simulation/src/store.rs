@@ -43,6 +43,8 @@ pub(crate) struct Looked {
     /// The newest generation that gathers, or the latest round of the key that
     /// was asked for, and its regions.
     pub(crate) found: Option<(u64, Vec<RegionName>)>,
+    /// Which retry of its key that is.
+    pub(crate) round: u32,
 }
 
 impl Store {
@@ -257,6 +259,7 @@ impl Store {
         Looked {
             defined: row.is_some_and(|row| !row.deleted),
             next_n: row.map_or(1, |row| row.next_n),
+            round: newest.map_or(0, |one| one.id.round),
             found: newest.and_then(|one| Some((one.id.n, regions(one)?))),
         }
     }

@@ -117,11 +117,13 @@ impl Truth {
                 self.arrivals.entry(arrive.at).or_default().push(reply.clone());
             }
             Command::Withdraw(withdraw) => self.withdrawals.entry(taking(withdraw)).or_default().push(reply.clone()),
-            Command::ClockAdvanced { .. } => seen.sight(Sight::ClockAdvanced),
+            Command::ClockAdvanced { .. } | Command::Ticked { .. } => seen.sight(Sight::ClockAdvanced),
+            Command::VersionRaised { .. } => seen.sight(Sight::VersionRaised),
             Command::AgentLost { .. } => seen.sight(Sight::AgentLost),
             _ => {}
         }
         seen.sight_if(matches!(reply, Reply::Refused(Refusal::OldEpoch { .. })), Sight::OldEpochRefused);
+        seen.sight_if(matches!(reply, Reply::Refused(Refusal::VersionTooLow)), Sight::VersionTooLow);
     }
 
     /// Every invariant that a region's state can show.

@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use muster_protocol::global::{Command, Step};
+use muster_protocol::global::{Command, Step, Waiver};
 use muster_protocol::identity::{Epoch, History};
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
 use muster_protocol::outcome::Verdict;
 use muster_protocol::replica::{Appended, Logged};
+use muster_protocol::spec::Leaf;
 
 use crate::agent::Agent;
 use crate::chance::Chance;
@@ -57,8 +58,10 @@ impl World {
         let agents: Vec<Agent> = (0..workload.regions.len() * workload.agents_per_region)
             .map(|index| Agent::new(index, index / workload.agents_per_region, &workload))
             .collect();
-        let coordinators: Vec<_> =
-            (0..workload.coordinators).map(|index| Coordinator::new(index, workload.crashes.min(4))).collect();
+        let names: Vec<BarrierName> = workload.barriers.iter().map(|plan| plan.spec.name.clone()).collect();
+        let coordinators: Vec<_> = (0..workload.coordinators)
+            .map(|index| Coordinator::new(index, workload.crashes.min(4), names.clone()))
+            .collect();
         let mut participants = Vec::new();
         for plan in &workload.barriers {
             for (region, people) in &plan.people {
@@ -239,7 +242,7 @@ impl World {
         let log = &mut self.logs[region];
         log.expire(now);
         Some(match request {
-            LogRequest::Register => LogAnswer::Registered(log.register(now)),
+            LogRequest::Register { machine_version } => LogAnswer::Registered(log.register(now, machine_version)),
             LogRequest::KeepAlive { writer, sent_at } => {
                 LogAnswer::KeptAlive { writer, sent_at, lives: log.keep_alive(writer, now) }
             }
@@ -381,19 +384,22 @@ impl World {
             if let Err(what) = self.scene.told.decided(&decided.outcome, &mut self.scene.seen) {
                 self.scene.violated(Invariant::OneOutcome, what);
             }
-            let Some((generation, _)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(*n)) else {
+            let Some((generation, spec)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(*n)) else {
                 continue;
             };
             match &decided.outcome.verdict {
-                Verdict::Released(_) => {
-                    let behind = decided.regions.iter().find(|region| {
-                        let at = self.workload.regions.iter().position(|name| name == *region).unwrap_or(0);
-                        !self.scene.truth[at].promised(name, *n) && !self.scene.truth[at].set_back
+                Verdict::Released(release) => {
+                    self.scene.seen.sight_if(release.forced.is_some(), Sight::Forced);
+                    self.scene.seen.sight_if(!release.left_out.is_empty(), Sight::LeftOut);
+                    let promised = |leaf: &Leaf| {
+                        let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
+                        let waived = generation.waived.get(&leaf.region).is_some_and(Waiver::is_whole);
+                        waived || self.scene.truth[at].promised(name, *n) || self.scene.truth[at].set_back
+                    };
+                    let holds = spec.release_when.holds(spec.regions.keys(), &promised) || release.forced.is_some();
+                    self.scene.check(holds, Invariant::ReleasedOnlyWhenComplete, || {
+                        format!("{name} {n} was released, and the regions that its rule needs had not promised")
                     });
-                    if let Some(region) = behind {
-                        let what = format!("{name} {n} was released, and {region} had not promised");
-                        self.scene.violated(Invariant::ReleasedOnlyWhenComplete, what);
-                    }
                 }
                 Verdict::Broken(broken) => {
                     let passed = generation.deadline_at.is_some_and(|at| at <= self.scene.clock());

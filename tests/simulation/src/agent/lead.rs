@@ -64,7 +64,10 @@ impl Agent {
             (Wanted::Campaign { writer }, LogAnswer::Elected(epoch)) => self.elected(scene, writer, epoch),
             (Wanted::Registrations { known }, LogAnswer::Registrations(registered)) => {
                 let Some(process) = &mut self.process else { return };
-                process.lead.todo = process.lead.machine.lost_agents(&known, &registered).into();
+                let (machine, region) = (&process.lead.machine, process.replica.region());
+                let raises = machine.raises_version(region, registered.iter().map(|(_, version)| *version));
+                let registered: Vec<Writer> = registered.into_iter().map(|(writer, _)| writer).collect();
+                process.lead.todo = machine.lost_agents(&known, &registered).into_iter().chain(raises).collect();
                 process.lead.next = Next::Snapshot;
                 self.go_on(scene);
             }

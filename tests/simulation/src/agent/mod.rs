@@ -22,7 +22,7 @@ use muster_protocol::identity::Writer;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::lease::LeaseClock;
 use muster_protocol::listening::Listening;
-use muster_protocol::region::{Command, Effect, Region};
+use muster_protocol::region::{Command, Effect, MACHINE_VERSION, Region};
 use muster_protocol::replica::{Input, Output, Patience, Replica, Stop, Ticket};
 use muster_protocol::reporting::Reporting;
 
@@ -47,6 +47,8 @@ pub(crate) struct Agent {
     pub(crate) snapshot_every: u64,
     /// Crashes in a thousand steps, while faults are on.
     pub(crate) crashes: u64,
+    /// The machine version it announces: old builds run beside new ones.
+    version: u16,
     /// Leaders that something happens to in the middle of a turn, in a thousand.
     pub(crate) mishaps: u64,
     pub(crate) paused_until: Option<Duration>,
@@ -86,11 +88,16 @@ enum Whose {
 
 impl Agent {
     pub(crate) fn new(index: usize, region: usize, workload: &Workload) -> Self {
-        let Workload { snapshot_every, crashes, mishaps, .. } = *workload;
-        Self { index, region, life: 0, snapshot_every, crashes, mishaps, paused_until: None, process: None }
+        let Workload { snapshot_every, crashes, mishaps, old_builds, .. } = *workload;
+        let version = if index < old_builds { MACHINE_VERSION - 1 } else { MACHINE_VERSION };
+        Self { index, region, life: 0, snapshot_every, crashes, version, mishaps, paused_until: None, process: None }
     }
 
     pub(crate) fn start(&mut self, scene: &mut Scene) {
+        if self.life > 0 {
+            // Whoever comes back is upgraded.
+            self.version = MACHINE_VERSION;
+        }
         let truth = &scene.truth[self.region].region;
         let blank = Region::new(truth.name().clone(), truth.history(), 0);
         let id = AgentId { name: format!("agent-{}", self.index), instance: format!("{}", self.life) };
