@@ -194,6 +194,12 @@ pub fn old_epoch_powerless(command: &Command, acting: Epoch, reply: &Reply) -> b
     epoch >= acting || matches!(reply, Reply::Refused(_))
 }
 
+/// I12: a command that some build in the region may not know has no effect.
+#[must_use]
+pub fn version_respected(command: &Command, version: u16, reply: &Reply) -> bool {
+    command.machine_version() <= version || matches!(reply, Reply::Refused(_))
+}
+
 /// I12: two replicas at one index have one hash.
 #[must_use]
 pub fn replicas_agree(one: Witness, other: Witness) -> bool {

@@ -24,7 +24,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// So many ticks lie between two looks at what is past its retention.
-const COLLECT_EACH: u64 = 20;
+const COLLECT_EACH: u64 = 5;
 
 /// One coordinator, alive or not.
 pub(crate) struct Coordinator {

@@ -356,6 +356,10 @@ pub(crate) enum Fault {
     Compact {
         region: usize,
     },
+    /// Old records of the bus are read once more, up and down.
+    Replay {
+        count: usize,
+    },
     /// The region's log comes back from a backup.
     SetBack {
         region: usize,

@@ -114,12 +114,13 @@ impl Workload {
         let agent = chance.below(agents);
         let coordinator = chance.below(self.coordinators);
         let while_ = Duration::from_millis(chance.within(100..=25_000));
-        let fault = match chance.within(0..=11) {
+        let fault = match chance.within(0..=12) {
             0 | 1 => Fault::CrashAgent { agent, back_after: while_ },
             2 => Fault::CrashCoordinator { coordinator, back_after: while_ },
             3 | 4 => Fault::PauseAgent { agent, lasts: while_ },
             5 => Fault::PauseCoordinator { coordinator, lasts: while_ },
             6 => Fault::Compact { region: chance.below(self.regions.len()) },
+            8 => Fault::Replay { count: chance.within(1..=20) as usize },
             7 => {
                 let lasts = Duration::from_millis(chance.within(8_000..=25_000));
                 Fault::CutLeader { region: chance.below(self.regions.len()), lasts }
@@ -199,7 +200,7 @@ fn spec(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], generat
         generations,
         deadline_ms: chance.permille(300).then(|| chance.within(2_000..=40_000)),
         // A key that is forgotten could be opened again, and nobody would come.
-        retention_ms: if short { chance.within(1_000..=20_000) } else { 3_600_000 },
+        retention_ms: if short { chance.within(50..=10_000) } else { 3_600_000 },
         retention_generations: if short { chance.within(1..=3) as u32 } else { 1_000 },
         failures_max: if chance.permille(300) { chance.within(0..=2) as u32 } else { u32::MAX },
         after: None,

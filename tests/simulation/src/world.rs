@@ -45,6 +45,8 @@ pub(crate) struct World {
     coordinators: Vec<Coordinator>,
     participants: Vec<Participant>,
     operator: Operator,
+    /// What the bus has carried, to be read once more.
+    records: Vec<Event>,
     restored: Restored,
 }
 
@@ -94,6 +96,7 @@ impl World {
             coordinators,
             participants,
             operator,
+            records: Vec::new(),
             restored,
         }
     }
@@ -168,6 +171,10 @@ impl World {
         for index in 0..self.asleep.len() {
             self.wake(index);
         }
+        // The upgrade goes through: old builds end, and come back as new ones.
+        for agent in self.agents.iter_mut().filter(|agent| agent.is_old()) {
+            agent.crash(&mut self.scene, Duration::from_secs(1));
+        }
     }
 
     fn meet(&mut self, event: Event) {
@@ -185,8 +192,12 @@ impl World {
                 }
             }
             Event::Store { coordinator, life, call, request } => self.ask_store(coordinator, life, call, request),
-            Event::Up(up) => self.up(up),
+            Event::Up(up) => {
+                self.records.push(Event::Up(up.clone()));
+                self.up(up);
+            }
             Event::Down(down) => {
+                self.records.push(Event::Down(down.clone()));
                 for agent in 0..self.agents.len() {
                     let life = self.agents[agent].life;
                     let what = ToAgent::Heard(Box::new(down.clone()));
@@ -489,6 +500,12 @@ impl World {
                 for one in std::mem::take(&mut self.logs[region].followers) {
                     let what = ToAgent::FollowerLost { follower: one.follower };
                     self.scene.after(Duration::ZERO, Event::Agent { agent: one.agent, life: one.life, what });
+                }
+            }
+            Fault::Replay { count } => {
+                for _ in 0..count.min(self.records.len()) {
+                    let record = self.scene.chance.pick(&self.records).clone();
+                    self.scene.after(Duration::from_millis(1), record);
                 }
             }
             Fault::SetBack { region, by } => self.set_back(region, by),

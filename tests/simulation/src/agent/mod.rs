@@ -295,6 +295,11 @@ impl Agent {
 }
 
 impl Agent {
+    /// Whether it runs as a build of the version before.
+    pub(crate) fn is_old(&self) -> bool {
+        self.version < MACHINE_VERSION
+    }
+
     /// Whether it leads, as far as it knows.
     pub(crate) fn leads(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.lead.leads())
