@@ -102,7 +102,7 @@ pub fn completion_is_kept(region: &Region) -> bool {
         let gathering = barrier.generations().filter(|generation| generation.ended().is_none());
         gathering.filter(|generation| generation.completed().is_some()).all(|generation| {
             let counts = generation.counts();
-            let spoken = counts.ok + counts.failed;
+            let spoken = counts.ok + counts.failed + counts.apart();
             barrier.slice(generation).is_none_or(|slice| spoken == slice.participants.expected())
         })
     })
@@ -153,8 +153,11 @@ impl Acknowledged {
     /// Whether a region still holds what it acknowledged.
     #[must_use]
     pub fn is_kept(&self, region: &Region) -> bool {
-        let Some(generation) = region.generation(&self.barrier, self.n) else { return false };
-        if generation.is_closed() {
+        let Some(generation) = region.generation(&self.barrier, self.n) else {
+            return region.barrier(&self.barrier).is_some_and(|barrier| barrier.has_forgotten(self.n));
+        };
+        // Who is waived, or lost and excluded, need not have arrived any more.
+        if generation.is_closed() || generation.absence(&self.participant).is_some() {
             return true;
         }
         let withdrawn = generation.withdrawn(&self.participant).is_some_and(|through| through >= self.attempt);
@@ -183,11 +186,18 @@ pub fn old_epoch_powerless(command: &Command, acting: Epoch, reply: &Reply) -> b
     let epoch = match command {
         Command::TookOver { epoch }
         | Command::ClockAdvanced { epoch, .. }
+        | Command::Ticked { epoch, .. }
         | Command::AgentLost { epoch, .. }
         | Command::VersionRaised { epoch, .. } => *epoch,
         _ => return true,
     };
     epoch >= acting || matches!(reply, Reply::Refused(_))
+}
+
+/// I12: a command that some build in the region may not know has no effect.
+#[must_use]
+pub fn version_respected(command: &Command, version: u16, reply: &Reply) -> bool {
+    command.machine_version() <= version || matches!(reply, Reply::Refused(_))
 }
 
 /// I12: two replicas at one index have one hash.

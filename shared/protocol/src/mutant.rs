@@ -85,6 +85,12 @@ mod switch {
         ManifestWithoutEpoch, "a deposed leader puts a snapshot in place", "I7";
         ManifestFalls, "an older snapshot replaces a newer one", "I3, I12";
         ReadIndexByRevision, "a fresh read waits for the store's revision instead of the log's index", "I6";
+        ForgottenComesBack, "a late opening brings back a generation that was forgotten", "I10";
+        VersionIgnored, "a command acts though some agents' builds do not know it", "I12";
+        SettlesEarly, "an end that one region has applied counts as applied everywhere", "I6";
+        NoRepeatsDown, "the coordinator says nothing twice", "I6";
+        NoRepeatsUp, "a region's leader reports nothing twice", "I6";
+        NoPatience, "an entry that is overdue is waited for, however long", "I6";
         LockAndCountAtOnce, "reports are read in the statement that locks", "I6";
     }
 

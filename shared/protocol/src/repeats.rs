@@ -75,7 +75,7 @@ impl Repeats {
             *due = first;
             return true;
         }
-        if now < due.at {
+        if now < due.at || crate::mutant!(NoRepeatsDown) {
             return false;
         }
         due.interval = (due.interval * 2).min(LONGEST);

@@ -57,7 +57,8 @@ impl Schedule {
 
     fn due(&self, now: Duration, leading: bool) -> bool {
         let since = self.silent_for(now);
-        self.changed && since >= PROGRESS_INTERVAL || leading && since >= self.repeat_after
+        self.changed && since >= PROGRESS_INTERVAL
+            || leading && since >= self.repeat_after && !crate::mutant!(NoRepeatsUp)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_protocol::fact::{Fact, Heartbeat, Hello, Standing};
-use muster_protocol::global::{Command, Refusal, Reply, Step};
+use muster_protocol::global::{Change, Command, Refusal, Reply, Step};
 use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::repeats::Repeats;
 use muster_protocol::report::RegionReport;
@@ -23,12 +23,16 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before a batch that the store did not take is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// So many ticks lie between two looks at what is past its retention.
+const COLLECT_EACH: u64 = 5;
+
 /// One coordinator, alive or not.
 pub(crate) struct Coordinator {
     pub(crate) index: usize,
     pub(crate) life: u32,
     /// Crashes in a thousand steps, while faults are on.
     pub(crate) crashes: u64,
+    barriers: Vec<BarrierName>,
     pub(crate) paused_until: Option<Duration>,
     process: Option<Process>,
 }
@@ -43,6 +47,7 @@ struct Process {
     calls: BTreeMap<u64, Wanted>,
     looking: bool,
     expiring: bool,
+    ticks: u64,
 }
 
 /// What is at hand: greetings, then reports, then signs of life.
@@ -61,12 +66,13 @@ enum Wanted {
     Unanswered { greeted: BTreeSet<RegionName> },
     Due,
     Expire,
+    Collect,
     Client(Asked),
 }
 
 impl Coordinator {
-    pub(crate) fn new(index: usize, crashes: u64) -> Self {
-        Self { index, life: 0, crashes, paused_until: None, process: None }
+    pub(crate) fn new(index: usize, crashes: u64, barriers: Vec<BarrierName>) -> Self {
+        Self { index, life: 0, crashes, barriers, paused_until: None, process: None }
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -138,6 +144,8 @@ impl Coordinator {
     fn tick(&mut self, scene: &mut Scene) {
         scene.after(TICK, self.event(ToCoordinator::Tick));
         let Some(process) = &mut self.process else { return };
+        process.ticks += 1;
+        let collect = process.ticks.is_multiple_of(COLLECT_EACH);
         let (look, expire) = (!process.looking, !process.expiring);
         (process.looking, process.expiring) = (true, true);
         if look {
@@ -146,6 +154,10 @@ impl Coordinator {
         }
         if expire {
             self.call(scene, Wanted::Due, StoreRequest::Due);
+        }
+        if collect {
+            let batch = self.barriers.iter().map(|name| (name.clone(), Command::Collect { tell: true })).collect();
+            self.call(scene, Wanted::Collect, StoreRequest::Begin { batch });
         }
     }
 
@@ -221,6 +233,10 @@ impl Coordinator {
                 process.expiring = false;
                 self.publish(scene, steps.into_iter().flat_map(|step| step.facts).collect());
             }
+            (Wanted::Collect, StoreAnswer::Steps(steps)) => {
+                steps.iter().for_each(|step| sight(scene, step));
+                self.publish(scene, steps.into_iter().flat_map(|step| step.facts).collect());
+            }
             (Wanted::Client(asked), answer) => self.answer_client(scene, &asked, answer),
             _ => {}
         }
@@ -230,7 +246,7 @@ impl Coordinator {
     fn unanswered(&mut self, scene: &mut Scene, call: u64) {
         let Some(process) = &mut self.process else { return };
         match process.calls.remove(&call) {
-            None => {}
+            None | Some(Wanted::Collect) => {}
             Some(Wanted::Hello | Wanted::Reports | Wanted::Heartbeats) => {
                 scene.seen.sight(Sight::CommitAnswerLost);
                 scene.after(AGAIN, self.event(ToCoordinator::Again));
@@ -281,9 +297,9 @@ impl Coordinator {
                 let Some(step) = steps.pop() else { return };
                 let dry = matches!(asked.what, Ask::Decide { dry_run: true, .. });
                 scene.seen.sight_if(dry, Sight::DryRun);
+                sight(scene, &step);
                 if !dry {
                     self.publish(scene, step.facts.clone());
-                    sight(scene, &step);
                 }
                 Said::Step(Box::new(step))
             }
@@ -294,6 +310,18 @@ impl Coordinator {
 }
 
 fn sight(scene: &mut Scene, step: &Step) {
+    for change in &step.changes {
+        match change {
+            Change::Forgotten { .. } => scene.seen.sight(Sight::Forgotten),
+            Change::Waived { waiver, .. } if waiver.is_whole() => scene.seen.sight(Sight::WaivedRegion),
+            Change::Waived { .. } => scene.seen.sight(Sight::WaivedParticipants),
+            Change::Opened(generation) => {
+                scene.seen.sight_if(generation.id.round > 0, Sight::Retried);
+                scene.seen.sight_if(generation.carry.is_some(), Sight::CarriedOver);
+            }
+            _ => {}
+        }
+    }
     match &step.reply {
         Ok(Reply::Opened { generation, created, .. }) => {
             scene.seen.sight_if(!created && generation.key.is_some(), Sight::KeyOpenedTwice);
@@ -302,6 +330,7 @@ fn sight(scene: &mut Scene, step: &Step) {
             scene.seen.sight_if(!created, Sight::Redefined);
             scene.seen.sight_if(*created && *revision > 1, Sight::NumbersWentOn);
         }
+        Ok(Reply::Collected { count }) => scene.seen.sight_if(*count > 0, Sight::Collected),
         Err(Refusal::TooManyOpen { .. }) => scene.seen.sight(Sight::TooManyOpen),
         _ => {}
     }

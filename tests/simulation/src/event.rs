@@ -8,7 +8,7 @@ use muster_protocol::global::{Command, Step};
 use muster_protocol::identity::{Epoch, Writer};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::outcome::Outcome;
-use muster_protocol::region::{ArrivalOutcome, Arrived, Refusal};
+use muster_protocol::region::{ArrivalOutcome, Refusal};
 use muster_protocol::replica::{Appended, Logged, Ticket};
 use muster_protocol::report::RegionReport;
 
@@ -177,7 +177,6 @@ pub(crate) enum Ask {
 pub(crate) enum Said {
     Arrived {
         n: u64,
-        arrived: Arrived,
     },
     Withdrawn,
     Refused(Refusal),
@@ -197,7 +196,9 @@ pub(crate) enum Said {
 /// What an agent asks of its region's log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogRequest {
-    Register,
+    Register {
+        machine_version: u16,
+    },
     KeepAlive {
         writer: Writer,
         sent_at: Duration,
@@ -243,12 +244,21 @@ pub(crate) enum LogRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum LogAnswer {
     Registered(Writer),
-    KeptAlive { writer: Writer, sent_at: Duration, lives: bool },
+    KeptAlive {
+        writer: Writer,
+        sent_at: Duration,
+        lives: bool,
+    },
     Appended(Appended),
     Head(u64),
-    CaughtUp { snapshot: Option<Vec<u8>>, entries: Vec<Logged>, head: u64 },
+    CaughtUp {
+        snapshot: Option<Vec<u8>>,
+        entries: Vec<Logged>,
+        head: u64,
+    },
     Elected(Option<Epoch>),
-    Registrations(Vec<Writer>),
+    /// Each with the machine version that it announced.
+    Registrations(Vec<(Writer, u16)>),
     Listed(Listed),
     Put(bool),
     Truncated,
@@ -345,6 +355,10 @@ pub(crate) enum Fault {
     /// The followers of a region's log are over, as after a compaction.
     Compact {
         region: usize,
+    },
+    /// Old records of the bus are read once more, up and down.
+    Replay {
+        count: usize,
     },
     /// The region's log comes back from a backup.
     SetBack {

@@ -26,9 +26,6 @@ struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) index: u64,
-    /// The revision of the entry at that index.
-    covered: u64,
-    pub(crate) epoch: Epoch,
     modified: u64,
     chunks: usize,
     bytes: usize,
@@ -53,13 +50,21 @@ pub(crate) struct Listed {
     pub(crate) modified: u64,
 }
 
+/// A state and everything after it.
+pub(crate) struct Read {
+    pub(crate) snapshot: Option<Vec<u8>>,
+    pub(crate) entries: Vec<Logged>,
+    pub(crate) head: u64,
+}
+
 /// One region's log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     revision: u64,
     pub(crate) head: u64,
     entries: BTreeMap<(Writer, u64), Stored>,
-    agents: BTreeMap<Writer, Duration>,
+    /// Until when each lease lives, and the machine version announced with it.
+    agents: BTreeMap<Writer, (Duration, u16)>,
     leader: Option<(Writer, Epoch)>,
     chunks: BTreeMap<(u64, usize), Vec<u8>>,
     manifest: Option<Manifest>,
@@ -72,25 +77,25 @@ impl Log {
         self.revision
     }
 
-    pub(crate) fn register(&mut self, now: Duration) -> Writer {
+    pub(crate) fn register(&mut self, now: Duration, machine_version: u16) -> Writer {
         let writer = Writer(self.next_revision());
-        self.agents.insert(writer, now + LEASE_TTL);
+        self.agents.insert(writer, (now + LEASE_TTL, machine_version));
         writer
     }
 
     /// Keeps a lease alive; `false` if it is gone.
     pub(crate) fn keep_alive(&mut self, writer: Writer, now: Duration) -> bool {
-        self.agents.get_mut(&writer).map(|until| *until = now + LEASE_TTL).is_some()
+        self.agents.get_mut(&writer).map(|(until, _)| *until = now + LEASE_TTL).is_some()
     }
 
     /// Ends the leases that have run out, and with them what stood on them.
     pub(crate) fn expire(&mut self, now: Duration) {
-        self.agents.retain(|_, until| *until > now);
+        self.agents.retain(|_, (until, _)| *until > now);
         self.leader = self.leader.filter(|(writer, _)| self.agents.contains_key(writer));
     }
 
-    pub(crate) fn registrations(&self) -> Vec<Writer> {
-        self.agents.keys().copied().collect()
+    pub(crate) fn registrations(&self) -> Vec<(Writer, u16)> {
+        self.agents.iter().map(|(writer, (_, version))| (*writer, *version)).collect()
     }
 
     pub(crate) fn append(&mut self, writer: Writer, seq: u64, bytes: &[u8], seen: u64) -> Appended {
@@ -116,7 +121,7 @@ impl Log {
 
     /// Everything after an index: a snapshot if the log no longer reaches back,
     /// and the entries, in order. `Err` if what should be there is not.
-    pub(crate) fn catch_up(&self, applied: u64) -> Result<(Option<Vec<u8>>, Vec<Logged>, u64), String> {
+    pub(crate) fn catch_up(&self, applied: u64) -> Result<Read, String> {
         let snapshot = match self.manifest.as_ref().filter(|manifest| manifest.index > applied) {
             None => None,
             Some(manifest) => Some(self.read_chunks(manifest)?),
@@ -127,7 +132,7 @@ impl Log {
         if self.head >= from && !indices.eq(from + 1..=self.head) {
             return Err(format!("{} entries lie between index {from} and head {}", entries.len(), self.head));
         }
-        Ok((snapshot, entries, self.head))
+        Ok(Read { snapshot, entries, head: self.head })
     }
 
     pub(crate) fn entries_after(&self, index: u64) -> Vec<Logged> {
@@ -196,7 +201,7 @@ impl Log {
             return false;
         }
         let (modified, chunks) = (self.next_revision(), chunks(bytes));
-        self.manifest = Some(Manifest { index, covered: listed.covered, epoch, modified, chunks, bytes });
+        self.manifest = Some(Manifest { index, modified, chunks, bytes });
         true
     }
 

@@ -6,7 +6,8 @@
 //! muster-simulation --seed 17 [--full]       one seed, with its last events or all of them
 //!     --restored log|store                   with a log or a store that came back from a backup
 //!     --mutant NAME                          with a known bug (feature `mutants`)
-//! muster-simulation --mutants [--json FILE]  hunts every known bug (feature `mutants`)
+//! muster-simulation --mutants [--seeds MAX] [--mutant NAME] [--json FILE]
+//!                                            hunts every known bug, or one (feature `mutants`)
 //! ```
 
 use std::process::ExitCode;
@@ -75,7 +76,7 @@ impl Arguments {
             return ExitCode::from(2);
         }
         if self.mutants {
-            return bugs::hunt_all(self.json.as_deref());
+            return bugs::hunt_all(self.mutant.as_deref(), self.seeds, self.json.as_deref());
         }
         if let Some(seed) = self.seed {
             print!("{}", explain(seed, self.restored, self.full));
@@ -129,7 +130,7 @@ mod bugs {
         named.map_or(Ok(()), |_| Err(NONE.to_owned()))
     }
 
-    pub(super) fn hunt_all(_json: Option<&str>) -> ExitCode {
+    pub(super) fn hunt_all(_only: Option<&str>, _seeds: u64, _json: Option<&str>) -> ExitCode {
         eprintln!("{NONE}");
         ExitCode::from(2)
     }
@@ -151,9 +152,10 @@ mod bugs {
     }
 
     /// Hunts all of them; fails if one survives.
-    pub(super) fn hunt_all(file: Option<&str>) -> ExitCode {
+    pub(super) fn hunt_all(only: Option<&str>, seeds: u64, file: Option<&str>) -> ExitCode {
         println!("{:<24} {:>8}  {:<9} {:<10} bug", "name", "seeds", "caught by", "breaks");
-        let caught: Vec<Caught> = Mutant::ALL.iter().map(|mutant| tell(hunt(*mutant))).collect();
+        let wanted = Mutant::ALL.iter().filter(|mutant| only.is_none_or(|only| only == mutant.name()));
+        let caught: Vec<Caught> = wanted.map(|mutant| tell(hunt(*mutant, seeds))).collect();
         if let Some(file) = file
             && let Err(error) = std::fs::write(file, json(&caught))
         {

@@ -8,8 +8,6 @@ use muster_protocol::mutant::{Mutant, switch};
 use crate::run::run;
 use crate::workload::Restored;
 
-/// Seeds after which a bug counts as not caught.
-const SEEDS_MAX: u64 = 20_000;
 /// How often each is hunted, from other seeds; the median is what is published.
 const HUNTS: u64 = 5;
 
@@ -44,14 +42,14 @@ fn mode(seed: u64) -> Restored {
     }
 }
 
-/// Hunts one bug.
+/// Hunts one bug; after so many seeds it counts as not caught.
 #[must_use]
-pub fn hunt(mutant: Mutant) -> Caught {
+pub fn hunt(mutant: Mutant, seeds_max: u64) -> Caught {
     switch(Some(mutant));
     let mut caught = Caught { mutant, seeds: Vec::new(), by: String::new() };
     for hunt in 0..HUNTS {
         let from = hunt * 1_000_000;
-        let found = (from..from + SEEDS_MAX).find_map(|seed| Some((seed, run(seed, mode(seed)).violation?)));
+        let found = (from..from + seeds_max).find_map(|seed| Some((seed, run(seed, mode(seed)).violation?)));
         if let (Some((_, violation)), true) = (&found, caught.by.is_empty()) {
             caught.by = violation.invariant.to_string();
         }

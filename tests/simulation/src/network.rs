@@ -102,7 +102,8 @@ impl Network {
         };
         let usual = Duration::from_micros(chance.within(usual));
         if chance.permille(self.weather.slow) {
-            return usual + Duration::from_millis(chance.within(20..=8_000));
+            let longest = if matches!(link, Link::AgentBus(_) | Link::CoordinatorBus(_)) { 40_000 } else { 8_000 };
+            return usual + Duration::from_millis(chance.within(20..=longest));
         }
         usual
     }

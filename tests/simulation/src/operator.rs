@@ -6,14 +6,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use muster_protocol::global::{Command, Expect};
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::outcome::Override;
+use muster_protocol::participants::IdSet;
+use muster_protocol::spec::{Generations, Spec};
 
 use crate::chance::Chance;
 use crate::event::{Ask, Asked, Event, Said, ToClient, ToCoordinator};
 use crate::network::{Link, Way};
 use crate::scene::Scene;
-use crate::workload::Workload;
+use crate::workload::{Plan, Workload};
 
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
@@ -41,42 +43,11 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn new(index: usize, chance: &mut Chance, workload: &Workload) -> Self {
-        let mut acts: Vec<Act> = workload
-            .barriers
-            .iter()
-            .flat_map(|plan| {
-                let mut acts = Vec::new();
-                let barrier = plan.spec.name.clone();
-                let mut at = Duration::ZERO;
-                let mut add = |at, command, dry_run| acts.push(Act { at, barrier: barrier.clone(), command, dry_run });
-                let define = |spec, expect| Command::Define { spec: Box::new(spec), expect };
-                add(at, define(plan.spec.clone(), Expect::NewOrEqual), false);
-                let mut pause = |chance: &mut Chance| {
-                    at += Duration::from_millis(chance.within(200..=12_000));
-                    at
-                };
-                for later in &plan.later {
-                    let at = pause(chance);
-                    if chance.permille(400) {
-                        add(at, Command::Delete { force: true, by: by("the plan changed") }, false);
-                    }
-                    add(pause(chance), define(later.clone(), Expect::Anything), chance.permille(100));
-                    add(at, define(later.clone(), Expect::Anything), false);
-                }
-                for _ in 0..chance.within(0..=2) {
-                    let n = chance.within(1..=plan.until_n);
-                    add(pause(chance), Command::Abort { n, by: by("no longer needed") }, false);
-                }
-                if chance.permille(400) {
-                    add(pause(chance), Command::Open { key: plan.keys.first().cloned() }, false);
-                }
-                acts
-            })
-            .collect();
+        let mut acts: Vec<Act> = workload.barriers.iter().flat_map(|plan| acts(chance, plan)).collect();
         acts.sort_by_key(|act| act.at);
         let last = workload.barriers.iter().map(|plan| {
-            let spec = Box::new(plan.later.last().unwrap_or(&plan.spec).clone());
-            (plan.spec.name.clone(), Command::Define { spec, expect: Expect::Anything })
+            let spec = plan.later.last().unwrap_or(&plan.spec);
+            (plan.spec.name.clone(), define(spec, Expect::Anything))
         });
         Self { index, acts: acts.into(), last: last.collect(), waiting_for: None }
     }
@@ -135,4 +106,65 @@ impl Operator {
 
 fn by(reason: &str) -> Override {
     Override { actor: None, reason: reason.to_owned() }
+}
+
+fn define(spec: &Spec, expect: Expect) -> Command {
+    Command::Define { spec: Box::new(spec.clone()), expect }
+}
+
+/// What is done to one barrier, in the order of time.
+fn acts(chance: &mut Chance, plan: &Plan) -> Vec<Act> {
+    let mut acts = Vec::new();
+    let mut at = Duration::ZERO;
+    let mut add = |chance: &mut Chance, pauses: bool, command, dry_run| {
+        at += Duration::from_millis(if pauses { chance.within(200..=12_000) } else { 0 });
+        acts.push(Act { at, barrier: plan.spec.name.clone(), command, dry_run });
+    };
+    add(chance, false, define(&plan.spec, Expect::NewOrEqual), false);
+    for later in &plan.later {
+        if chance.permille(400) {
+            add(chance, true, Command::Delete { force: true, by: by("the plan changed") }, false);
+        }
+        let tried = chance.permille(300);
+        add(chance, true, define(later, Expect::Anything), tried);
+        add(chance, false, define(later, Expect::Anything), false);
+    }
+    for _ in 0..chance.within(0..=2) {
+        let n = chance.within(1..=plan.until_n);
+        add(chance, true, Command::Abort { n, by: by("no longer needed") }, false);
+    }
+    overrule(chance, plan, &mut add);
+    if chance.permille(400) {
+        add(chance, true, Command::Open { key: plan.keys.first().cloned() }, false);
+    }
+    if !plan.keys.is_empty() {
+        let key = Some(chance.pick(&plan.keys).clone());
+        add(chance, true, Command::Open { key }, true);
+    }
+    acts
+}
+
+/// Somebody decides what participants had not.
+fn overrule(chance: &mut Chance, plan: &Plan, add: &mut impl FnMut(&mut Chance, bool, Command, bool)) {
+    let most = plan.until_n.max(plan.keys.len() as u64);
+    let n = chance.within(1..=most);
+    let regions: Vec<&RegionName> = plan.spec.regions.keys().collect();
+    let region = (*chance.pick(&regions)).clone();
+    match chance.within(0..=5) {
+        0 => add(chance, true, Command::Release { n, by: by("it has to go on") }, false),
+        1 => add(chance, true, Command::Waive { n, region, participants: None, by: by("it is away") }, false),
+        2 => {
+            let participants = IdSet::parse(["p1"]).ok();
+            add(chance, true, Command::Waive { n, region, participants, by: by("it is broken") }, false);
+        }
+        // A round that nobody comes back for must leave room for other keys.
+        3 | 4 if matches!(plan.spec.generations, Generations::Single | Generations::Keyed { max_open: 2.. }) => {
+            let keep = chance.permille(500);
+            let key = (!plan.keys.is_empty()).then(|| chance.pick(&plan.keys).clone());
+            add(chance, true, Command::Abort { n, by: by("once more") }, false);
+            add(chance, false, Command::Retry { n, key: key.clone(), keep, by: by("once more") }, false);
+            add(chance, true, Command::Retry { n, key, keep, by: by("once more") }, false);
+        }
+        _ => {}
+    }
 }

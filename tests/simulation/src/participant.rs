@@ -144,7 +144,7 @@ impl Participant {
         match said {
             Said::Looked(looked) => self.looked(scene, looked),
             Said::Ended(outcome) => self.ended(scene, &outcome),
-            Said::Arrived { n, .. } => {
+            Said::Arrived { n } => {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
                 // Some change their minds, some die and start anew; most wait.
                 let regretted = !scene.calm && scene.chance.permille(self.regretted);
@@ -160,7 +160,8 @@ impl Participant {
                 self.go(scene, pause);
             }
             Said::Withdrawn => {
-                self.attempt += 1;
+                // Some do not know that their attempt is gone.
+                self.attempt += u32::from(!scene.chance.permille(150));
                 self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
                 let pause = scene.chance.within(0..=4_000);
                 self.go(scene, pause);
@@ -184,6 +185,8 @@ impl Participant {
     fn looked(&mut self, scene: &mut Scene, looked: Looked) {
         let takes_part = |regions: &[RegionName]| regions.contains(&self.region_name);
         match (looked.found, self.keys.last()) {
+            // Not everybody comes back for a round that was tried again.
+            (Some(_), Some(_)) if looked.round > 0 && scene.calm => self.next_key(scene),
             // A key without this region ends without this participant.
             (Some((_, regions)), Some(_)) if !takes_part(&regions) => self.next_key(scene),
             (_, Some(key)) => {
@@ -225,8 +228,16 @@ impl Participant {
 
     /// Somebody else may have made room, a failed attempt may be tried again.
     fn still_gathering(&mut self, scene: &mut Scene) {
-        self.attempt += u32::from(scene.chance.permille(300));
-        self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
+        match scene.chance.within(0..=9) {
+            0..=2 => self.attempt += 1,
+            // A former incarnation speaks up.
+            3 if self.attempt > 1 => self.attempt -= 1,
+            _ => {}
+        }
+        self.doing = match scene.calm && !self.keys.is_empty() {
+            true => Doing::Look,
+            false => Doing::Arrive { outcome: ArrivalOutcome::Ok },
+        };
         self.go(scene, 100);
     }
 
@@ -251,6 +262,12 @@ impl Participant {
             scene.violated(Invariant::OneOutcome, what);
         }
         self.attempt = 1;
+        let broken = !outcome.verdict.is_released();
+        if !self.keys.is_empty() && broken && !scene.calm && scene.chance.permille(500) {
+            // Perhaps it is tried once more.
+            self.doing = Doing::Look;
+            return self.go(scene, 1_500);
+        }
         if !self.keys.is_empty() {
             return self.next_key(scene);
         }

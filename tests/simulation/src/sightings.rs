@@ -46,7 +46,16 @@ pub(crate) enum Sight {
     TooManyOpen,
     DryRun,
     StaleReportIgnored,
-    // Only where the rule can do without somebody.
+    VersionRaised,
+    VersionTooLow,
+    Forced,
+    LeftOut,
+    WaivedRegion,
+    WaivedParticipants,
+    Retried,
+    CarriedOver,
+    Collected,
+    Forgotten,
     LateArrival,
     // Only with a log set back or a store rolled back.
     SetBackStopped,
@@ -57,7 +66,7 @@ pub(crate) enum Sight {
 /// How many there are.
 const COUNT: usize = Sight::ConflictAlarm as usize + 1;
 /// From here on not every run can see them.
-const RARE_FROM: usize = Sight::LateArrival as usize;
+const RARE_FROM: usize = Sight::SetBackStopped as usize;
 
 const ALL: [Sight; COUNT] = {
     use Sight::*;
@@ -101,6 +110,16 @@ const ALL: [Sight; COUNT] = {
         TooManyOpen,
         DryRun,
         StaleReportIgnored,
+        VersionRaised,
+        VersionTooLow,
+        Forced,
+        LeftOut,
+        WaivedRegion,
+        WaivedParticipants,
+        Retried,
+        CarriedOver,
+        Collected,
+        Forgotten,
         LateArrival,
         SetBackStopped,
         SetBackRefused,
@@ -137,6 +156,12 @@ impl Sightings {
     pub fn missing(&self) -> Vec<String> {
         let all = ALL.iter().take(RARE_FROM);
         all.filter(|sight| self.0[**sight as usize] == 0).map(|sight| format!("{sight:?}")).collect()
+    }
+
+    /// How often the sight with this name was seen.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts().find(|(sight, _)| sight == name).map_or(0, |(_, count)| count)
     }
 
     /// Every sight by name, with how often.

@@ -43,6 +43,8 @@ pub(crate) struct Looked {
     /// The newest generation that gathers, or the latest round of the key that
     /// was asked for, and its regions.
     pub(crate) found: Option<(u64, Vec<RegionName>)>,
+    /// Which retry of its key that is.
+    pub(crate) round: u32,
 }
 
 impl Store {
@@ -160,14 +162,20 @@ impl Store {
                 row.generations.insert(n, (**generation).clone());
             }
             Change::Reported { n, report } => {
-                row.generations.get_mut(n).map(|one| one.reports.insert(report.region.clone(), (**report).clone()));
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.reports.insert(report.region.clone(), (**report).clone());
+                }
             }
             Change::DeadlineSet { n, at } => {
-                row.generations.get_mut(n).map(|one| one.deadline_at = Some(*at));
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.deadline_at = Some(*at);
+                }
             }
             Change::Decided { n, decided } => write_outcome(row, *n, decided)?,
             Change::Settled { n } => {
-                row.generations.get_mut(n).map(|one| one.settled = true);
+                if let Some(one) = row.generations.get_mut(n) {
+                    one.settled = true;
+                }
             }
             Change::Waived { n, region, waiver } => {
                 row.generations.get_mut(n).map(|one| one.waived.insert(region.clone(), waiver.clone()));
@@ -251,6 +259,7 @@ impl Store {
         Looked {
             defined: row.is_some_and(|row| !row.deleted),
             next_n: row.map_or(1, |row| row.next_n),
+            round: newest.map_or(0, |one| one.id.round),
             found: newest.and_then(|one| Some((one.id.n, regions(one)?))),
         }
     }

@@ -1,13 +1,10 @@
 //! Fixed seeds, a fresh one, and that the simulator itself is what it says.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::{Restored, Sightings, explain, run};
 
-#[test]
-fn a_seed_is_one_story() {
-    assert_eq!(explain(11, Restored::Nothing, true), explain(11, Restored::Nothing, true));
-}
-
-fn keeps_every_promise(seeds: impl Iterator<Item = u64>, restored: Restored) -> Sightings {
+fn keep_every_promise(seeds: impl Iterator<Item = u64>, restored: Restored) -> Sightings {
     let mut seen = Sightings::default();
     for seed in seeds {
         let ran = run(seed, restored);
@@ -18,7 +15,32 @@ fn keeps_every_promise(seeds: impl Iterator<Item = u64>, restored: Restored) -> 
 }
 
 #[test]
+fn a_seed_is_one_story() {
+    assert_eq!(explain(11, Restored::Nothing, true), explain(11, Restored::Nothing, true));
+}
+
+#[test]
 fn five_hundred_seeds_keep_every_promise() {
-    let seen = keeps_every_promise(0..500, Restored::Nothing);
-    assert_eq!(seen.missing(), Vec::<String>::new(), "a run that never sees these proves too little");
+    let seen = keep_every_promise(0..500, Restored::Nothing);
+    assert_eq!(seen.missing(), Vec::<String>::new(), "seeds that never see these prove too little");
+}
+
+#[test]
+fn a_fresh_seed_keeps_every_promise() {
+    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    println!("the fresh seed is {fresh}");
+    keep_every_promise([fresh].into_iter(), Restored::Nothing);
+}
+
+#[test]
+fn a_log_that_was_set_back_is_never_followed_in_silence() {
+    let seen = keep_every_promise(0..100, Restored::Log);
+    assert!(seen.count("SetBackStopped") > 0, "who has seen more stops");
+    assert!(seen.count("SetBackRefused") > 0, "who has not is told by the coordinator");
+}
+
+#[test]
+fn a_store_that_lost_decisions_takes_nothing_back_in_a_region() {
+    let seen = keep_every_promise(0..100, Restored::Store);
+    assert!(seen.count("ConflictAlarm") > 0, "a second outcome is an alarm");
 }

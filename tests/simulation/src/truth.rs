@@ -28,6 +28,8 @@ pub(crate) struct Truth {
     /// Arrivals that somebody was told will never be done.
     never: BTreeSet<Timestamp>,
     effective: BTreeSet<(Writer, u64)>,
+    /// What the region has forgotten: it stays so.
+    forgotten: BTreeSet<(BarrierName, u64)>,
     /// Where each arrival first came to lie.
     places: BTreeMap<Timestamp, (Writer, u64)>,
     /// The hash that the first replica to come there had at each index.
@@ -51,6 +53,7 @@ impl Truth {
             withdrawals: BTreeMap::new(),
             never: BTreeSet::new(),
             effective: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
             places: BTreeMap::new(),
             hashes: BTreeMap::new(),
             acknowledged: Vec::new(),
@@ -71,7 +74,7 @@ impl Truth {
             Ok(body) => body,
             Err(error) => return vec![(Invariant::ReplicasAgree, format!("an entry can't be read: {error}"))],
         };
-        let epoch = self.region.epoch();
+        let (epoch, version) = (self.region.epoch(), self.region.machine_version());
         let again = self.effective.contains(&(logged.writer, logged.seq));
         let entry = Entry { index: logged.index, writer: logged.writer, seq: logged.seq, body };
         let mut effects = Vec::new();
@@ -83,9 +86,15 @@ impl Truth {
         if !replies.is_empty() {
             self.effective.insert((logged.writer, logged.seq));
         }
-        let mut epoch = epoch;
+        let (mut epoch, mut version) = (epoch, version);
         for (command, reply) in entry.body.commands.iter().zip(&replies) {
             self.replied(command, reply, epoch, &mut findings, seen);
+            if !invariant::version_respected(command, version, reply) {
+                findings.push((Invariant::ReplicasAgree, format!("{command:?} acted at machine version {version}")));
+            }
+            if let (Command::VersionRaised { version: raised, .. }, Reply::Done { .. }) = (command, reply) {
+                version = version.max(*raised);
+            }
             if let (Command::TookOver { epoch: newer }, Reply::Done { .. }) = (command, reply) {
                 epoch = (*newer).max(epoch);
             }
@@ -117,11 +126,13 @@ impl Truth {
                 self.arrivals.entry(arrive.at).or_default().push(reply.clone());
             }
             Command::Withdraw(withdraw) => self.withdrawals.entry(taking(withdraw)).or_default().push(reply.clone()),
-            Command::ClockAdvanced { .. } => seen.sight(Sight::ClockAdvanced),
+            Command::ClockAdvanced { .. } | Command::Ticked { .. } => seen.sight(Sight::ClockAdvanced),
+            Command::VersionRaised { .. } => seen.sight(Sight::VersionRaised),
             Command::AgentLost { .. } => seen.sight(Sight::AgentLost),
             _ => {}
         }
         seen.sight_if(matches!(reply, Reply::Refused(Refusal::OldEpoch { .. })), Sight::OldEpochRefused);
+        seen.sight_if(matches!(reply, Reply::Refused(Refusal::VersionTooLow)), Sight::VersionTooLow);
     }
 
     /// Every invariant that a region's state can show.
@@ -143,6 +154,14 @@ impl Truth {
             findings.push((Invariant::NothingAcknowledgedIsLost, format!("{lost:?} is gone")));
         }
         for (name, barrier) in region.barriers() {
+            let newest = barrier.latest().map_or(0, |latest| latest.id().n);
+            for n in 1..=newest {
+                if barrier.has_forgotten(n) {
+                    self.forgotten.insert((name.clone(), n));
+                } else if barrier.generation(n).is_some() && self.forgotten.contains(&(name.clone(), n)) {
+                    findings.push((Invariant::Bounded, format!("{name} {n} was forgotten and is back")));
+                }
+            }
             for ended in barrier.generations().filter_map(|generation| Some((generation.id().n, generation.ended()?))) {
                 let first = *self.outcomes.entry((name.clone(), ended.0)).or_insert(ended.1.digest);
                 if first != ended.1.digest {

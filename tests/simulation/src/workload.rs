@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::participants::{IdSet, Participants};
-use muster_protocol::spec::{Generations, Rule, Scope, Slice, Spec};
+use muster_protocol::spec::{Generations, Leaf, Rule, Scope, Slice, Spec};
 
 use crate::chance::Chance;
 use crate::event::Fault;
@@ -27,6 +27,10 @@ pub(crate) struct Workload {
     pub(crate) snapshot_every: u64,
     pub(crate) weather: Weather,
     pub(crate) crashes: u64,
+    /// So many agents begin as builds of the version before.
+    pub(crate) old_builds: usize,
+    /// Leaders that something happens to in the middle of a turn, in a thousand.
+    pub(crate) mishaps: u64,
     /// Arrivals that say they failed, in a thousand.
     pub(crate) failing: u64,
     /// Arrivals that are taken back, in a thousand.
@@ -80,6 +84,8 @@ impl Workload {
                 Weather { lost: 0, twice: 5, slow: 5 }
             },
             crashes: *chance.pick(&[0, 0, 2, 8, 20]),
+            old_builds: chance.within(0..=3).saturating_sub(1) as usize,
+            mishaps: *chance.pick(&[0, 0, 60]),
             storm: Duration::from_secs(if chance.permille(250) { 150 } else { chance.within(5..=40) }),
             failing: *chance.pick(&[0, 40, 40, 250]),
             regretted: *chance.pick(&[0, 80, 80, 300]),
@@ -108,12 +114,13 @@ impl Workload {
         let agent = chance.below(agents);
         let coordinator = chance.below(self.coordinators);
         let while_ = Duration::from_millis(chance.within(100..=25_000));
-        let fault = match chance.within(0..=11) {
+        let fault = match chance.within(0..=12) {
             0 | 1 => Fault::CrashAgent { agent, back_after: while_ },
             2 => Fault::CrashCoordinator { coordinator, back_after: while_ },
             3 | 4 => Fault::PauseAgent { agent, lasts: while_ },
             5 => Fault::PauseCoordinator { coordinator, lasts: while_ },
             6 => Fault::Compact { region: chance.below(self.regions.len()) },
+            8 => Fault::Replay { count: chance.within(1..=20) as usize },
             7 => {
                 let lasts = Duration::from_millis(chance.within(8_000..=25_000));
                 Fault::CutLeader { region: chance.below(self.regions.len()), lasts }
@@ -181,20 +188,33 @@ fn spec(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], generat
             taken.insert(region.clone(), slice);
         }
     }
+    let short = generations == Generations::Cyclic && chance.permille(400);
     Spec {
         name: name.clone(),
         description: String::new(),
         owner: String::new(),
         labels: BTreeMap::new(),
         scope: Scope::Global,
+        release_when: rule(chance, &taken),
         regions: taken,
         generations,
         deadline_ms: chance.permille(300).then(|| chance.within(2_000..=40_000)),
-        release_when: Rule::All,
-        retention_ms: 3_600_000,
-        retention_generations: 1_000,
-        failures_max: u32::MAX,
+        // A key that is forgotten could be opened again, and nobody would come.
+        retention_ms: if short { chance.within(50..=10_000) } else { 3_600_000 },
+        retention_generations: if short { chance.within(1..=3) as u32 } else { 1_000 },
+        failures_max: if chance.permille(300) { chance.within(0..=2) as u32 } else { u32::MAX },
         after: None,
+    }
+}
+
+/// Mostly everybody; else so many of the regions, or some of them.
+fn rule(chance: &mut Chance, regions: &BTreeMap<RegionName, Slice>) -> Rule {
+    let leaves: Vec<Rule> =
+        regions.keys().map(|region| Rule::Leaf(Leaf { region: region.clone(), zone: None })).collect();
+    match chance.within(0..=9) {
+        0..=2 => Rule::AtLeast { count: chance.within(1..=leaves.len() as u64) as u32, of: leaves },
+        3 => Rule::Every(leaves.into_iter().take(1).collect()),
+        _ => Rule::All,
     }
 }
 
@@ -206,9 +226,9 @@ fn slice(chance: &mut Chance) -> Slice {
     };
     Slice {
         participants,
-        attempts: chance.within(1..=2) as u32,
-        failures_max: u32::from(chance.permille(300)),
-        fail_fast: true,
+        attempts: chance.within(1..=3) as u32,
+        failures_max: u32::from(chance.permille(500)),
+        fail_fast: chance.permille(700),
         keep_arrivals: true,
         liveness: None,
         outputs_bytes_max: 1_000,

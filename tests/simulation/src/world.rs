@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use muster_protocol::global::{Command, Step};
+use muster_protocol::global::{Command, Step, Waiver};
 use muster_protocol::identity::{Epoch, History};
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
 use muster_protocol::outcome::Verdict;
 use muster_protocol::replica::{Appended, Logged};
+use muster_protocol::spec::Leaf;
 
 use crate::agent::Agent;
 use crate::chance::Chance;
@@ -17,7 +18,7 @@ use crate::coordinator::Coordinator;
 use crate::event::{
     Event, Fault, LogAnswer, LogRequest, StoreAnswer, StoreRequest, ToAgent, ToClient, ToCoordinator, Up,
 };
-use crate::log::{Follower, Log};
+use crate::log::{Follower, Log, Read};
 use crate::network::{Link, Network, Way};
 use crate::operator::Operator;
 use crate::participant::{Participant, Role};
@@ -44,6 +45,8 @@ pub(crate) struct World {
     coordinators: Vec<Coordinator>,
     participants: Vec<Participant>,
     operator: Operator,
+    /// What the bus has carried, to be read once more.
+    records: Vec<Event>,
     restored: Restored,
 }
 
@@ -55,12 +58,12 @@ impl World {
         let mut scene = Scene::new(seed, Network::new(workload.weather), truth, recorded);
         scene.chance = chance;
         let agents: Vec<Agent> = (0..workload.regions.len() * workload.agents_per_region)
-            .map(|index| {
-                Agent::new(index, index / workload.agents_per_region, workload.snapshot_every, workload.crashes)
-            })
+            .map(|index| Agent::new(index, index / workload.agents_per_region, &workload))
             .collect();
-        let coordinators: Vec<_> =
-            (0..workload.coordinators).map(|index| Coordinator::new(index, workload.crashes.min(4))).collect();
+        let names: Vec<BarrierName> = workload.barriers.iter().map(|plan| plan.spec.name.clone()).collect();
+        let coordinators: Vec<_> = (0..workload.coordinators)
+            .map(|index| Coordinator::new(index, workload.crashes.min(4), names.clone()))
+            .collect();
         let mut participants = Vec::new();
         for plan in &workload.barriers {
             for (region, people) in &plan.people {
@@ -93,6 +96,7 @@ impl World {
             coordinators,
             participants,
             operator,
+            records: Vec::new(),
             restored,
         }
     }
@@ -167,6 +171,10 @@ impl World {
         for index in 0..self.asleep.len() {
             self.wake(index);
         }
+        // The upgrade goes through: old builds end, and come back as new ones.
+        for agent in self.agents.iter_mut().filter(|agent| agent.is_old()) {
+            agent.crash(&mut self.scene, Duration::from_secs(1));
+        }
     }
 
     fn meet(&mut self, event: Event) {
@@ -184,8 +192,12 @@ impl World {
                 }
             }
             Event::Store { coordinator, life, call, request } => self.ask_store(coordinator, life, call, request),
-            Event::Up(up) => self.up(up),
+            Event::Up(up) => {
+                self.records.push(Event::Up(up.clone()));
+                self.up(up);
+            }
             Event::Down(down) => {
+                self.records.push(Event::Down(down.clone()));
                 for agent in 0..self.agents.len() {
                     let life = self.agents[agent].life;
                     let what = ToAgent::Heard(Box::new(down.clone()));
@@ -241,7 +253,7 @@ impl World {
         let log = &mut self.logs[region];
         log.expire(now);
         Some(match request {
-            LogRequest::Register => LogAnswer::Registered(log.register(now)),
+            LogRequest::Register { machine_version } => LogAnswer::Registered(log.register(now, machine_version)),
             LogRequest::KeepAlive { writer, sent_at } => {
                 LogAnswer::KeptAlive { writer, sent_at, lives: log.keep_alive(writer, now) }
             }
@@ -255,7 +267,7 @@ impl World {
             }
             LogRequest::Head => LogAnswer::Head(log.read_head()),
             LogRequest::CatchUp { after, follower } => {
-                let (snapshot, entries, head) = match log.catch_up(after) {
+                let Read { snapshot, entries, head } = match log.catch_up(after) {
                     Ok(caught_up) => caught_up,
                     Err(what) => {
                         self.scene.violated(Invariant::NothingAcknowledgedIsLost, what);
@@ -274,10 +286,10 @@ impl World {
                 LogAnswer::Put(log.put_chunk(epoch, index, number, &bytes))
             }
             LogRequest::PutManifest { epoch, index, listed, bytes } => {
-                let before = log.manifest().map(|manifest| (manifest.index, manifest.epoch));
+                let before = log.manifest().map(|manifest| manifest.index);
                 let put = log.put_manifest(epoch, index, listed, bytes);
                 if put {
-                    self.check_manifest(before, index, epoch);
+                    self.check_manifest(region, before, index, epoch);
                 }
                 LogAnswer::Put(put)
             }
@@ -288,14 +300,13 @@ impl World {
         })
     }
 
-    fn check_manifest(&mut self, before: Option<(u64, Epoch)>, index: u64, epoch: Epoch) {
-        let Some((index_before, epoch_before)) = before else { return };
-        let (grows, newer) = (index > index_before, epoch >= epoch_before);
-        self.scene.check(grows, Invariant::NothingAcknowledgedIsLost, || {
-            format!("a snapshot at index {index} took the place of one at {index_before}")
+    fn check_manifest(&mut self, region: usize, before: Option<u64>, index: u64, epoch: Epoch) {
+        let acting = self.scene.truth[region].region.epoch();
+        self.scene.check(before.is_none_or(|before| index > before), Invariant::NothingAcknowledgedIsLost, || {
+            format!("a snapshot at index {index} took the place of one at {before:?}")
         });
-        self.scene.check(newer, Invariant::OldEpochsPowerless, || {
-            format!("a leader of epoch {epoch} put a snapshot in the place of one of epoch {epoch_before}")
+        self.scene.check(epoch >= acting, Invariant::OldEpochsPowerless, || {
+            format!("a leader of epoch {epoch} put a snapshot in place after one of epoch {acting} had acted")
         });
     }
 
@@ -384,19 +395,22 @@ impl World {
             if let Err(what) = self.scene.told.decided(&decided.outcome, &mut self.scene.seen) {
                 self.scene.violated(Invariant::OneOutcome, what);
             }
-            let Some((generation, _)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(*n)) else {
+            let Some((generation, spec)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(*n)) else {
                 continue;
             };
             match &decided.outcome.verdict {
-                Verdict::Released(_) => {
-                    let behind = decided.regions.iter().find(|region| {
-                        let at = self.workload.regions.iter().position(|name| name == *region).unwrap_or(0);
-                        !self.scene.truth[at].promised(name, *n) && !self.scene.truth[at].set_back
+                Verdict::Released(release) => {
+                    self.scene.seen.sight_if(release.forced.is_some(), Sight::Forced);
+                    self.scene.seen.sight_if(!release.left_out.is_empty(), Sight::LeftOut);
+                    let promised = |leaf: &Leaf| {
+                        let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
+                        let waived = generation.waived.get(&leaf.region).is_some_and(Waiver::is_whole);
+                        waived || self.scene.truth[at].promised(name, *n) || self.scene.truth[at].set_back
+                    };
+                    let holds = spec.release_when.holds(spec.regions.keys(), &promised) || release.forced.is_some();
+                    self.scene.check(holds, Invariant::ReleasedOnlyWhenComplete, || {
+                        format!("{name} {n} was released, and the regions that its rule needs had not promised")
                     });
-                    if let Some(region) = behind {
-                        let what = format!("{name} {n} was released, and {region} had not promised");
-                        self.scene.violated(Invariant::ReleasedOnlyWhenComplete, what);
-                    }
                 }
                 Verdict::Broken(broken) => {
                     let passed = generation.deadline_at.is_some_and(|at| at <= self.scene.clock());
@@ -486,6 +500,12 @@ impl World {
                 for one in std::mem::take(&mut self.logs[region].followers) {
                     let what = ToAgent::FollowerLost { follower: one.follower };
                     self.scene.after(Duration::ZERO, Event::Agent { agent: one.agent, life: one.life, what });
+                }
+            }
+            Fault::Replay { count } => {
+                for _ in 0..count.min(self.records.len()) {
+                    let record = self.scene.chance.pick(&self.records).clone();
+                    self.scene.after(Duration::from_millis(1), record);
                 }
             }
             Fault::SetBack { region, by } => self.set_back(region, by),

@@ -56,7 +56,7 @@ impl Region {
         let (index, clock_ms, watched) = (self.index, self.clock_ms, self.machine_version >= 2);
         let id = &opened.generation;
         let barrier = self.barriers.entry(id.barrier.clone()).or_default();
-        if barrier.has_forgotten(id.n) {
+        if barrier.has_forgotten(id.n) && !mutant!(ForgottenComesBack) {
             return Ok(false);
         }
         if let Some(known) = barrier.generations.get(&id.n) {

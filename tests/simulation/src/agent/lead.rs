@@ -3,6 +3,7 @@
 //! it, so a pause can come between any two.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use muster_protocol::identity::{Epoch, Timestamp, Writer};
 use muster_protocol::leadership::{Elected, Leadership};
@@ -10,8 +11,9 @@ use muster_protocol::region::{Command, Reply};
 
 use super::log::Wanted;
 use super::{Agent, Whose};
-use crate::event::LogAnswer;
+use crate::event::{Event, Fault, LogAnswer};
 use crate::log::{Listed, cut};
+use crate::network::{Link, Way};
 use crate::scene::Scene;
 use crate::sightings::Sight;
 
@@ -62,7 +64,10 @@ impl Agent {
             (Wanted::Campaign { writer }, LogAnswer::Elected(epoch)) => self.elected(scene, writer, epoch),
             (Wanted::Registrations { known }, LogAnswer::Registrations(registered)) => {
                 let Some(process) = &mut self.process else { return };
-                process.lead.todo = process.lead.machine.lost_agents(&known, &registered).into();
+                let (machine, region) = (&process.lead.machine, process.replica.region());
+                let raises = machine.raises_version(region, registered.iter().map(|(_, version)| *version));
+                let registered: Vec<Writer> = registered.into_iter().map(|(writer, _)| writer).collect();
+                process.lead.todo = machine.lost_agents(&known, &registered).into_iter().chain(raises).collect();
                 process.lead.next = Next::Snapshot;
                 self.go_on(scene);
             }
@@ -75,6 +80,7 @@ impl Agent {
                 self.call_log(scene, Wanted::PutChunk { epoch, index, listed, chunks, number: 0 });
             }
             (Wanted::PutChunk { epoch, index, listed, chunks, number }, LogAnswer::Put(true)) => {
+                let asleep = self.mishap(scene);
                 let wanted = match number + 1 < chunks.len() {
                     true => Wanted::PutChunk { epoch, index, listed, chunks, number: number + 1 },
                     false => {
@@ -82,7 +88,10 @@ impl Agent {
                         Wanted::PutManifest { epoch, index, listed, bytes }
                     }
                 };
-                self.call_log(scene, wanted);
+                match asleep {
+                    true => self.fall_asleep(scene, wanted),
+                    false => self.call_log(scene, wanted),
+                }
             }
             (Wanted::PutManifest { index, listed: Listed { covered, .. }, .. }, LogAnswer::Put(true)) => {
                 scene.seen.sight(Sight::SnapshotInstalled);
@@ -150,6 +159,9 @@ impl Agent {
     fn go_on(&mut self, scene: &mut Scene) {
         let Some(process) = &mut self.process else { return };
         if let Some(command) = process.lead.todo.pop_front() {
+            if self.mishap(scene) {
+                self.cut_off(scene);
+            }
             return self.submit(scene, command, Whose::Led);
         }
         if process.lead.next == Next::Agents {
@@ -166,6 +178,26 @@ impl Agent {
             }
             None => self.end_turn(),
         }
+    }
+
+    fn mishap(&self, scene: &mut Scene) -> bool {
+        !scene.calm && scene.chance.permille(self.mishaps)
+    }
+
+    /// From the log, beyond the lease, with something to say.
+    fn cut_off(&self, scene: &mut Scene) {
+        let until = scene.now + Duration::from_millis(scene.chance.within(8_000..=25_000));
+        scene.network.cut(Link::AgentLog(self.index), Way::There, until);
+        scene.network.cut(Link::AgentLog(self.index), Way::Back, until);
+    }
+
+    /// Between two steps of a snapshot; it goes on with what it believed.
+    fn fall_asleep(&mut self, scene: &mut Scene, then: Wanted) {
+        let lasts = Duration::from_millis(scene.chance.within(1_000..=25_000));
+        scene.note(|| format!("agent {} falls asleep in a snapshot", self.index));
+        self.paused_until = Some(scene.now + lasts);
+        self.resume(scene, then, lasts);
+        scene.after(lasts, Event::Fault(Fault::Wake { sleeper: self.index }));
     }
 
     fn snapshot_ends(&mut self, _scene: &mut Scene, at: Option<u64>) {

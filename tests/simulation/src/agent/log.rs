@@ -53,9 +53,9 @@ impl Wanted {
         }
     }
 
-    fn request(&self, now: Duration, seen: u64) -> LogRequest {
+    fn request(&self, now: Duration, seen: u64, machine_version: u16) -> LogRequest {
         match self {
-            Self::Register { .. } => LogRequest::Register,
+            Self::Register { .. } => LogRequest::Register { machine_version },
             Self::KeepAlive { writer } => LogRequest::KeepAlive { writer: *writer, sent_at: now },
             Self::Append { writer, seq, bytes, .. } => {
                 LogRequest::Append { writer: *writer, seq: *seq, bytes: bytes.clone(), seen }
@@ -81,12 +81,22 @@ impl Agent {
     pub(super) fn call_log(&mut self, scene: &mut Scene, wanted: Wanted) {
         let Some(process) = &mut self.process else { return };
         let call = scene.next_call();
-        let (pause, request) = (backoff(wanted.attempt()), wanted.request(scene.now, process.replica.region().index()));
+        let (pause, request) =
+            (backoff(wanted.attempt()), wanted.request(scene.now, process.replica.region().index(), self.version));
         process.calls.insert(call, wanted);
         match pause.is_zero() {
             true => self.send_to_log(scene, call, request),
             false => scene.after(pause, self.event(ToAgent::Send { call, request })),
         }
+    }
+
+    /// Makes a call as soon as a pause that begins now is over.
+    pub(super) fn resume(&mut self, scene: &mut Scene, wanted: Wanted, pause: Duration) {
+        let Some(process) = &mut self.process else { return };
+        let call = scene.next_call();
+        let request = wanted.request(scene.now, process.replica.region().index(), self.version);
+        process.calls.insert(call, wanted);
+        scene.after(pause, self.event(ToAgent::Send { call, request }));
     }
 
     pub(super) fn send_to_log(&mut self, scene: &mut Scene, call: u64, request: LogRequest) {

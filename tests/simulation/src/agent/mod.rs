@@ -22,13 +22,14 @@ use muster_protocol::identity::Writer;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::lease::LeaseClock;
 use muster_protocol::listening::Listening;
-use muster_protocol::region::{Command, Effect, Region};
+use muster_protocol::region::{Command, Effect, MACHINE_VERSION, Region};
 use muster_protocol::replica::{Input, Output, Patience, Replica, Stop, Ticket};
 use muster_protocol::reporting::Reporting;
 
 use crate::event::{Asked, Down, Event, ToAgent};
 use crate::scene::Scene;
 use crate::sightings::Sight;
+use crate::workload::Workload;
 use lead::Lead;
 use log::Wanted;
 use serve::Kept;
@@ -46,6 +47,10 @@ pub(crate) struct Agent {
     pub(crate) snapshot_every: u64,
     /// Crashes in a thousand steps, while faults are on.
     pub(crate) crashes: u64,
+    /// The machine version it announces: old builds run beside new ones.
+    version: u16,
+    /// Leaders that something happens to in the middle of a turn, in a thousand.
+    pub(crate) mishaps: u64,
     pub(crate) paused_until: Option<Duration>,
     pub(crate) process: Option<Process>,
 }
@@ -82,11 +87,17 @@ enum Whose {
 }
 
 impl Agent {
-    pub(crate) fn new(index: usize, region: usize, snapshot_every: u64, crashes: u64) -> Self {
-        Self { index, region, life: 0, snapshot_every, crashes, paused_until: None, process: None }
+    pub(crate) fn new(index: usize, region: usize, workload: &Workload) -> Self {
+        let Workload { snapshot_every, crashes, mishaps, old_builds, .. } = *workload;
+        let version = if index < old_builds { MACHINE_VERSION - 1 } else { MACHINE_VERSION };
+        Self { index, region, life: 0, snapshot_every, crashes, version, mishaps, paused_until: None, process: None }
     }
 
     pub(crate) fn start(&mut self, scene: &mut Scene) {
+        if self.life > 0 {
+            // Whoever comes back is upgraded.
+            self.version = MACHINE_VERSION;
+        }
         let truth = &scene.truth[self.region].region;
         let blank = Region::new(truth.name().clone(), truth.history(), 0);
         let id = AgentId { name: format!("agent-{}", self.index), instance: format!("{}", self.life) };
@@ -284,6 +295,11 @@ impl Agent {
 }
 
 impl Agent {
+    /// Whether it runs as a build of the version before.
+    pub(crate) fn is_old(&self) -> bool {
+        self.version < MACHINE_VERSION
+    }
+
     /// Whether it leads, as far as it knows.
     pub(crate) fn leads(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.lead.leads())

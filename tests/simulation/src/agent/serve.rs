@@ -224,7 +224,7 @@ impl Agent {
         }
         scene.seen.replied(&reply);
         match reply {
-            Reply::Arrived(arrived) => Said::Arrived { n, arrived },
+            Reply::Arrived(_) => Said::Arrived { n },
             Reply::Refused(refusal) => Said::Refused(refusal),
             // Nothing else is asked of it here.
             Reply::Withdrawn | Reply::Done { .. } | Reply::SessionOpened(_) | Reply::Regional(_) => Said::Withdrawn,
