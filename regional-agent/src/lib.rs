@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod api;
+mod clock;
 mod coordinator;
 mod downlink;
 pub mod driver;
@@ -23,6 +24,7 @@ pub mod log;
 mod options;
 mod reporter;
 mod service;
+mod sessions;
 mod startup;
 mod waiters;
 

@@ -91,7 +91,7 @@ pub(super) async fn apply(
             // The definition that counts, and how many gather under it.
             let gathering = coordinator.store.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
             let effective = parsed.effective;
-            let barrier = Barrier { name, revision, spec: short(&parsed.spec), effective, gathering };
+            let barrier = Barrier { name, revision, spec: definition::brief(&parsed.spec), effective, gathering };
             let status = if created && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
             Ok(tagged(revision, status, Applied { barrier, created, changed, dry_run }))
         }
@@ -169,31 +169,10 @@ fn speak(barrier: &global::Barrier, spec: &Spec) -> Barrier {
     Barrier {
         name: barrier.name.clone(),
         revision: barrier.revision,
-        spec: short(spec),
+        spec: definition::brief(spec),
         effective: definition::effective(spec),
         gathering: barrier.gathering,
     }
-}
-
-/// The definition as one would write it: without what is so anyway.
-fn short(spec: &Spec) -> serde_json::Value {
-    let mut document = definition::effective(spec);
-    let retention = definition::RETENTION_MS_DEFAULT;
-    let default = Spec {
-        description: String::new(),
-        owner: String::new(),
-        labels: std::collections::BTreeMap::new(),
-        retention_ms: retention,
-        ..spec.clone()
-    };
-    let defaults = definition::effective(&default);
-    if let Some(fields) = document.as_object_mut() {
-        let always = ["name", "regions", "generations", "deadline"];
-        fields.retain(|name, value| {
-            always.contains(&name.as_str()) || defaults.get(name) != Some(&*value) || name == "maxOpen"
-        });
-    }
-    document
 }
 
 fn tagged<T: serde::Serialize>(revision: u64, status: StatusCode, body: T) -> Response {

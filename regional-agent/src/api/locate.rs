@@ -129,6 +129,10 @@ impl Api {
         if let Some(found) = self.find(barrier, reference) {
             return Ok(Place::Here(found));
         }
+        if self.has_forgotten(barrier, reference) {
+            let detail = format!("{barrier}@{reference} ended and is past its retention");
+            return Err(Failure::new(Code::Expired, detail));
+        }
         // The subscription comes before the question, so that an opening in
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
@@ -179,6 +183,13 @@ impl Api {
 
     fn find(&self, barrier: &BarrierName, reference: &Reference) -> Option<GenerationId> {
         self.handle.read(|region| find(region, barrier, reference))
+    }
+
+    fn has_forgotten(&self, barrier: &BarrierName, reference: &Reference) -> bool {
+        self.handle.read(|region| {
+            let known = region.barrier(barrier).zip(reference.number());
+            known.is_some_and(|(barrier, n)| barrier.has_forgotten(n))
+        })
     }
 
     async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {

@@ -3,8 +3,12 @@
 
 mod arrive;
 mod locate;
+mod participant;
 mod read;
+mod session;
 mod speak;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{any, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 use muster_http::extract::body_limit;
 use muster_http::{Answer, Call, ready, routes};
 use muster_protocol::caps;
@@ -25,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::coordinator::Coordinator;
 use crate::downlink::Link;
 use crate::driver::Handle;
+use crate::sessions::Sessions;
 
 /// What every handler has.
 #[derive(Clone)]
@@ -33,6 +38,7 @@ pub(crate) struct Api {
     pub(crate) region: RegionName,
     pub(crate) coordinator: Coordinator,
     pub(crate) link: watch::Receiver<Link>,
+    pub(crate) sessions: Sessions,
     pub(crate) shutdown: CancellationToken,
     pub(crate) questions: Arc<locate::Questions>,
 }
@@ -42,10 +48,11 @@ impl Api {
         handle: Handle,
         coordinator: Coordinator,
         link: watch::Receiver<Link>,
+        sessions: Sessions,
         shutdown: CancellationToken,
     ) -> Self {
         let region = handle.read(|region| region.name().clone());
-        Self { handle, region, coordinator, link, shutdown, questions: Arc::default() }
+        Self { handle, region, coordinator, link, sessions, shutdown, questions: Arc::default() }
     }
 
     pub(crate) fn router(self) -> Router {
@@ -80,6 +87,9 @@ impl Api {
             .route(&below("/explain"), get(forward))
             .route(&below("/outputs"), get(forward))
             .route(&below("/abort"), post(forward))
+            .route("/v1/sessions", post(session::open).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
+            .route("/v1/sessions/{session}", delete(session::close))
+            .route("/v1/sessions/{session}/heartbeat", put(session::heartbeat).post(session::heartbeat))
             .route("/v1/barriers", get(forward))
             .route(
                 "/v1/barriers/{namespace}/{name}",

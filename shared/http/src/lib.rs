@@ -39,5 +39,5 @@ pub use extract::{Json, Query};
 pub use failure::{Answer, Failure};
 pub use forward::{Call, Forwarder};
 pub use guard::Hosts;
-pub use path::{BarrierPath, GenerationPath, ParticipantPath, RegionPath};
+pub use path::{BarrierPath, GenerationPath, ParticipantPath, RegionPath, SessionPath};
 pub use serve::{Options, app, serve};

@@ -183,7 +183,8 @@ impl Barrier {
     }
 
     /// Whether a generation was here, or may have been, and is no more.
-    pub(super) fn has_forgotten(&self, n: u64) -> bool {
+    #[must_use]
+    pub fn has_forgotten(&self, n: u64) -> bool {
         n <= self.forgotten && !self.kept.contains(&n) && !self.generations.contains_key(&n)
     }
 

@@ -312,7 +312,12 @@ impl Generation {
         self.promise(index, slice);
     }
 
-    /// Those whom a session works for, or worked for until it was lost.
+    /// All whom a session works for, or worked for until it was lost.
+    pub fn workers(&self) -> impl Iterator<Item = (&ParticipantId, &Worker)> {
+        self.workers.iter()
+    }
+
+    /// Who works for a participant, or worked for it until it was lost.
     #[must_use]
     pub fn worker(&self, id: &ParticipantId) -> Option<&Worker> {
         self.workers.get(id)
