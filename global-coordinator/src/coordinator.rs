@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::aggregation::Propagation;
+use crate::collection::Collection;
 use crate::hub::Hub;
 use crate::store::{Mode, RegionRow, Store, StoreError};
 
@@ -35,8 +36,9 @@ pub(crate) struct Coordinator {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) hub: Hub,
     pub(crate) forwarder: Forwarder,
-    /// Poked when a deadline may be nearer than was thought.
+    /// Poked when a deadline may be nearer than was thought, or something broke.
     pub(crate) deadlines: Notify,
+    pub(crate) collection: Collection,
     /// Counts the declarations of regions made here.
     pub(crate) declared: watch::Sender<u64>,
     /// What must end before the process may.
@@ -65,6 +67,7 @@ impl Coordinator {
             bus,
             forwarder,
             deadlines: Notify::new(),
+            collection: Collection::default(),
             declared: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             shutdown,
@@ -105,10 +108,20 @@ impl Coordinator {
             Change::Decided { n, decided } => {
                 if let Verdict::Broken(cause) = &decided.outcome.verdict {
                     metrics::broken(cause.reason.as_str()).increment(1);
+                    // What comes after it breaks too.
+                    self.deadlines.notify_one();
                 }
                 self.hub.wake(barrier, *n);
             }
-            Change::Defined { .. } | Change::Deleted => {}
+            Change::Waived { n, .. } => self.hub.wake(barrier, *n),
+            Change::Closed { n } => n.iter().for_each(|n| self.hub.wake(barrier, *n)),
+            // It may keep less than the one before.
+            Change::Defined { .. } => self.collection.poke(),
+            Change::Audited(audit) => {
+                let (action, generation) = (audit.action.as_str(), audit.generation.as_ref().map(ToString::to_string));
+                tracing::info!(action, %barrier, generation, reason = audit.by.reason, "somebody decided");
+            }
+            Change::Deleted | Change::Forgotten { .. } => {}
         }
     }
 
@@ -157,10 +170,15 @@ impl Coordinator {
         Ok(regions)
     }
 
+    /// Forgets what was read of the regions: they were changed here.
+    pub(crate) async fn regions_changed(&self) {
+        *self.regions.lock().await = None;
+    }
+
     /// Declares a region, and has it listened to.
     pub(crate) async fn declare(&self, region: &RegionName) -> Result<bool, StoreError> {
         let new = self.store.declare(region).await?;
-        *self.regions.lock().await = None;
+        self.regions_changed().await;
         if new {
             self.declared.send_modify(|count| *count += 1);
         }

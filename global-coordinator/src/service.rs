@@ -17,7 +17,7 @@ use crate::coordinator::Coordinator;
 use crate::options::Options;
 use crate::repeats::Greetings;
 use crate::store::Store;
-use crate::{aggregation, api, deadlines, following, gauges, repeats};
+use crate::{aggregation, api, collection, deadlines, following, gauges, repeats};
 
 /// Why the service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,7 @@ fn start_loops(coordinator: &Arc<Coordinator>, regions: Vec<RegionName>) {
     until_stop(coordinator, declare(Arc::clone(coordinator), regions));
     until_stop(coordinator, repeats::run(Arc::clone(coordinator), greeted));
     until_stop(coordinator, deadlines::run(Arc::clone(coordinator)));
+    until_stop(coordinator, collection::run(Arc::clone(coordinator)));
     until_stop(coordinator, following::run(Arc::clone(coordinator)));
     until_stop(coordinator, gauges::run(Arc::clone(coordinator)));
 }

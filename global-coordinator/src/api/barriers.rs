@@ -4,11 +4,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use muster_http::extract::{Body, NoParameters};
-use muster_http::{Answer, BarrierPath, Failure, Json, Query};
+use muster_http::extract::NoParameters;
+use muster_http::{Answer, BarrierPath, Call, Failure, Json, Query};
 use muster_protocol::global::{self, Command, Expect, Refusal, Reply};
 use muster_protocol::name::BarrierName;
-use muster_protocol::spec::Spec;
+use muster_protocol::outcome::Override;
+use muster_protocol::spec::{Scope, Spec};
 use muster_wire::answer::{Applied, Barrier, Deleted, Page};
 use muster_wire::code::Code;
 use muster_wire::definition::{self, Parsed};
@@ -16,7 +17,8 @@ use muster_wire::problem::Problem;
 use serde::Deserialize;
 
 use super::generations::page_limit;
-use super::{App, decide, refuse};
+use super::overrule::limited;
+use super::{App, decide, refuse, regional};
 use crate::coordinator::Coordinator;
 use crate::store::Mode;
 
@@ -72,12 +74,14 @@ pub(super) async fn apply(
     State(coordinator): App,
     BarrierPath(name): BarrierPath,
     Query(parameters): Query<ApplyParameters>,
-    headers: HeaderMap,
-    Body(body): Body,
+    call: Call,
 ) -> Answer<Response> {
-    let parsed = definition::parse(&name, &body)?;
+    let parsed = definition::parse(&name, &call.body)?;
+    if parsed.spec.scope == Scope::Regional {
+        return regional::define(&coordinator, &parsed.spec, call).await;
+    }
     let replace = parameters.replace.unwrap_or(false);
-    let expect = expectation(&coordinator, &name, &headers, replace).await?;
+    let expect = expectation(&coordinator, &name, &call.headers, replace).await?;
     let dry_run = parameters.dry_run.unwrap_or(false);
     let mode = if dry_run { Mode::DryRun } else { Mode::Commit };
     let command = Command::Define { spec: Box::new(parsed.spec.clone()), expect };
@@ -110,8 +114,9 @@ pub(super) async fn delete(
         let detail = "deleting by force breaks what gathers; say why: `?force=true&reason=…`";
         return Err(Failure::new(Code::BadRequest, detail));
     }
-    super::abort::limited("reason", &reason)?;
-    let step = decide(&coordinator, &name, Command::Delete { force, actor: None, reason }, Mode::Commit).await?;
+    limited("reason", &reason)?;
+    let by = Override { actor: None, reason };
+    let step = decide(&coordinator, &name, Command::Delete { force, by }, Mode::Commit).await?;
     match step.reply {
         Ok(Reply::Deleted { changed, broken }) => {
             let broken = broken.iter().map(|id| id.label().to_string()).collect();

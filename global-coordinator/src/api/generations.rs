@@ -6,7 +6,7 @@ use http::StatusCode;
 use muster_http::extract::NoParameters;
 use muster_http::{Answer, BarrierPath, Failure, Json, Query};
 use muster_protocol::generation;
-use muster_protocol::global::{Command, Reply};
+use muster_protocol::global::{Command, Refusal, Reply};
 use muster_protocol::name::RegionName;
 use muster_wire::answer::{GenerationRow, Opened, Page};
 use muster_wire::code::Code;
@@ -121,6 +121,7 @@ pub(super) async fn open(
             Ok((status, axum::Json(opened)).into_response())
         }
         Ok(reply) => Err(unexpected(&reply)),
+        Err(Refusal::RegionBehind { region }) => Err(refuse::behind(Code::CannotOpen, &region)),
         Err(refusal) => Err(refuse::refusal(&name, refusal)),
     }
 }

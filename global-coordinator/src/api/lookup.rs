@@ -1,9 +1,11 @@
 //! Finding the generation that a call means, or saying what is wrong.
 
+use std::collections::BTreeMap;
+
 use muster_http::{Answer, Failure};
 use muster_protocol::generation::State;
-use muster_protocol::global::Barrier;
-use muster_protocol::name::BarrierName;
+use muster_protocol::global::{Barrier, Declared};
+use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::spec::Generations;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -119,6 +121,7 @@ fn absent(barrier: &Barrier, generations: Generations, id: &Reference) -> Answer
 /// What is needed to speak of generations, read together.
 pub(super) struct Words {
     regions: std::sync::Arc<Regions>,
+    declared: BTreeMap<RegionName, Declared>,
     era: muster_protocol::identity::Era,
 }
 
@@ -126,13 +129,18 @@ impl Words {
     pub(super) async fn read(coordinator: &Coordinator) -> Answer<Self> {
         let regions = coordinator.regions().await.map_err(refuse::store)?;
         let era = coordinator.era().await.map_err(refuse::store)?;
-        Ok(Self { regions, era })
+        let declared = regions.iter().map(|(name, region)| (name.clone(), region.declared())).collect();
+        Ok(Self { regions, declared, era })
     }
 
     pub(super) fn view<'a>(&'a self, coordinator: &Coordinator, row: &'a GenerationRow) -> View<'a> {
         let id = &row.generation.id;
         let waiting = coordinator.hub.waiting(&id.barrier, id.n);
-        View { row, regions: &self.regions, era: &self.era, waiting, now: now() }
+        View { row, regions: &self.regions, declared: &self.declared, era: &self.era, waiting, now: now() }
+    }
+
+    pub(super) fn regions(&self) -> &Regions {
+        &self.regions
     }
 
     pub(super) fn era(&self) -> &muster_protocol::identity::Era {

@@ -2,8 +2,10 @@
 //! for each.
 
 use muster_http::Failure;
+use muster_protocol::generation::GenerationId;
 use muster_protocol::global::Refusal;
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::{Outcome, Verdict};
 use muster_wire::code::Code;
 use muster_wire::nearest::nearest;
 use muster_wire::problem::Problem;
@@ -80,20 +82,82 @@ pub(super) fn refusal(barrier: &BarrierName, refusal: Refusal) -> Failure {
         Refusal::UnknownRegion { region, declared } => {
             unknown_region(region.as_str(), declared.iter().map(|name| name.as_str()))
         }
-        Refusal::AlreadyReleased { outcome } => {
-            Problem::new(Code::AlreadyDecided, format!("{} was released before; that stays", outcome.generation))
-                .with("generation", outcome.generation.label().to_string())
-                .with("digest", outcome.digest().to_string())
+        Refusal::AlreadyDecided { outcome } => already_decided(&outcome),
+        Refusal::NotBroken => Problem::new(Code::NotBroken, format!("this generation of {barrier} still gathers"))
+            .hint("only a broken generation can be retried; `muster abort` breaks it")
+            .into(),
+        Refusal::GoesOn { next } => goes_on(barrier, next.as_ref()),
+        Refusal::Expired => {
+            let detail = format!("what arrived at this generation of {barrier} is past its retention");
+            Problem::new(Code::Expired, detail)
+                .hint("retry it with {\"keep\": \"none\"}: everybody arrives anew")
                 .into()
         }
+        Refusal::NotInBarrier { regions } => {
+            let regions: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+            let list = regions.join(", ");
+            let detail = format!("that region has no part in this generation of {barrier}; its regions are {list}");
+            Problem::new(Code::UnknownRegion, detail).with("expected", regions).into()
+        }
+        Refusal::NoNames => {
+            let detail = format!("that region of {barrier} expects any so many: none of them has a name to waive");
+            Problem::new(Code::BadRequest, detail)
+                .hint("waive the whole region (leave `participants` out), or release the generation by force")
+                .into()
+        }
+        Refusal::NotExpected { participant } => {
+            let detail = format!("{participant} is not expected there, so it can't be waived; nobody was");
+            Problem::new(Code::NotExpected, detail).with("participant", participant.as_str()).into()
+        }
+        Refusal::RegionBehind { region } => behind(Code::Unavailable, &region),
         Refusal::ForeignReport => Failure::new(Code::Internal, "a call was taken for a region's report"),
     }
+}
+
+fn already_decided(outcome: &Outcome) -> Failure {
+    let (id, word) = match outcome.verdict {
+        Verdict::Released(_) => (&outcome.generation, "released"),
+        Verdict::Broken(_) => (&outcome.generation, "broken"),
+    };
+    let problem = Problem::new(Code::AlreadyDecided, format!("{id} was {word} before; that stays"));
+    let problem = match outcome.verdict {
+        Verdict::Released(_) => problem,
+        Verdict::Broken(_) => problem.hint(format!("`muster retry {id}` opens its next round")),
+    };
+    let state = if word == "broken" { "broken" } else { "releasing" };
+    problem
+        .with("generation", id.label().to_string())
+        .with("state", state)
+        .with("digest", outcome.digest().to_string())
+        .into()
+}
+
+fn goes_on(barrier: &BarrierName, next: Option<&GenerationId>) -> Failure {
+    let now = next.map_or_else(String::new, |next| format!("; {} gathers now", next.label()));
+    let problem = Problem::new(Code::AlreadyDecided, format!("{barrier} is cyclic and goes on by itself{now}"))
+        .hint("a cyclic barrier needs no retry: arrive at the generation that gathers");
+    next.iter().fold(problem, |problem, next| problem.with("generation", next.label().to_string())).into()
+}
+
+/// A region has to say first what it knows.
+pub(super) fn behind(code: Code, region: &RegionName) -> Failure {
+    let detail = format!(
+        "the coordinator's database was set back or failed over, and {region} has not said since what it knows; \
+         nothing was done"
+    );
+    Problem::new(code, detail)
+        .hint(format!("it goes on by itself once an agent of {region} is heard; `muster regions` shows it"))
+        .with("region", region.as_str())
+        .into()
 }
 
 /// The name has no definition.
 pub(super) fn not_defined(barrier: &BarrierName) -> Failure {
     Problem::new(Code::NotDefined, format!("{barrier} is not defined"))
-        .hint(format!("define it with PUT /v1/barriers/{barrier}, or `muster apply`"))
+        .hint(format!(
+            "define it with PUT /v1/barriers/{barrier}, or `muster apply`; a barrier of scope regional is found with \
+             `?region=…`, or at an agent of its region"
+        ))
         .into()
 }
 

@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::App;
 use super::lookup::{Words, generation};
 use super::wait::{WAIT_DEFAULT, verdict};
+use super::{App, silent};
 use crate::coordinator::Coordinator;
 use crate::status;
 use crate::store::GenerationRow;
@@ -137,7 +137,8 @@ pub(super) async fn explain(
 ) -> Answer<axum::Json<Explanation>> {
     let row = generation(&coordinator, &path.barrier, &path.id).await?;
     let words = Words::read(&coordinator).await?;
-    Ok(axum::Json(status::explain(&words.view(&coordinator, &row))))
+    let heard = silent::heard(&coordinator, words.regions(), &row).await;
+    Ok(axum::Json(status::explain(&words.view(&coordinator, &row), &heard)))
 }
 
 /// GET G/outputs: what participants left, once it is released.

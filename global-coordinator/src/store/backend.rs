@@ -61,6 +61,10 @@ pub(super) trait Transaction: Send + 'static {
     /// others who lock them wait and those who only refer to them don't.
     const LOCKING: &'static str;
 
+    /// Waits until nobody decides anything, and keeps everybody from it until
+    /// this transaction ends. First in its transaction, before any other lock.
+    fn lock_out_deciders(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Runs a statement and takes its rows.
     fn fetch<T: Record>(&mut self, query: Query) -> impl Future<Output = Result<Vec<T>, StoreError>> + Send;
 

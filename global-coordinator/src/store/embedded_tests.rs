@@ -59,6 +59,7 @@ fn hello(life: u8) -> muster_protocol::fact::Hello {
         head: 5,
         machine_version: 1,
         address: "http://127.0.0.1:1".into(),
+        era: None,
     }
 }
 
@@ -118,7 +119,7 @@ async fn a_newer_file_and_no_file_are_refused() {
     use crate::store::Store;
     assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, .. })));
     let refused = Embedded::open(&folder.file()).await.err();
-    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 1 })), "{refused:?}");
+    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 2 })), "{refused:?}");
     let refused = Embedded::open(&folder.file().join("below-a-file")).await.err();
     assert!(matches!(refused, Some(StoreError::Unavailable(_))), "{refused:?}");
 }

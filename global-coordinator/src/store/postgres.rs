@@ -190,6 +190,12 @@ pub(super) struct PostgresTransaction(sqlx::Transaction<'static, sqlx::Postgres>
 impl Transaction for PostgresTransaction {
     const LOCKING: &'static str = " for no key update";
 
+    /// Whoever locks rows of a table holds a lock on it that this one excludes;
+    /// readers go on.
+    async fn lock_out_deciders(&mut self) -> Result<(), StoreError> {
+        self.execute(Query::new("lock table barriers in exclusive mode")).await.map(drop)
+    }
+
     async fn fetch<T: Record>(&mut self, query: Query) -> Result<Vec<T>, StoreError> {
         let (text, arguments) = query.into_parts::<PgArguments>()?;
         let query = sqlx::query_as_with(text, arguments);

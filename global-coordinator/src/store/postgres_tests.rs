@@ -66,13 +66,13 @@ async fn count(store: &Postgres, statement: &'static str) -> i64 {
 async fn another_schema_is_refused_with_both_versions() {
     let database = Database::new().await;
     let store = database.store(2);
-    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 0, needed: 1 })));
+    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 0, needed: 2 })));
     let command = Command::Open { key: None };
     let batch = vec![("etl/map".parse().unwrap(), command)];
     assert!(matches!(store.transact(batch, Mode::Commit).await, Err(StoreError::Schema { .. })));
 
-    assert_eq!(migrate(&database.url).await.unwrap(), 1);
-    assert_eq!(migrate(&database.url).await.unwrap(), 1, "once more changes nothing");
+    assert_eq!(migrate(&database.url).await.unwrap(), 2);
+    assert_eq!(migrate(&database.url).await.unwrap(), 2, "once more changes nothing");
     let era = store.check().await.unwrap();
     assert_eq!(store.check().await.unwrap(), era);
     let (system, timeline) = era.0.split_once('/').unwrap();
@@ -83,8 +83,8 @@ async fn another_schema_is_refused_with_both_versions() {
         values (999, 'from the future', true, '', 0)";
     tx.execute(Query::new(newer)).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, needed: 1 })));
-    assert!(matches!(migrate(&database.url).await, Err(StoreError::Schema { found: 999, needed: 1 })));
+    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, needed: 2 })));
+    assert!(matches!(migrate(&database.url).await, Err(StoreError::Schema { found: 999, needed: 2 })));
     store.close().await;
     database.drop().await;
 }
