@@ -2,8 +2,7 @@
 //! generation, is safe to repeat, and can be asked for what it would do.
 
 use http::Method;
-use muster_wire::answer::{Overruled, Status};
-use muster_wire::reference::Reference;
+use muster_wire::answer::Overruled;
 use muster_wire::request::{Keep, Override, Release, Retry, Waive};
 use serde::Serialize;
 
@@ -39,18 +38,13 @@ impl Client {
         self.overrule(&target, "waive", waive, dry_run).await
     }
 
-    /// Opens the next round of a generation that broke.
+    /// Opens the next round of a generation that broke; one that is open already
+    /// is told, not changed.
     ///
     /// # Errors
     /// `not-broken`, `already-decided`, `expired`.
     pub async fn retry(&self, target: &Target, keep: Keep, reason: &str, dry_run: bool) -> Result<Overruled, Error> {
-        let mut target = self.resolve(target).await?;
-        // A key means its latest round, which the retry itself changes: a repeat
-        // must mean the round that the first call meant.
-        if let Some(id @ (Reference::Key(_, None) | Reference::Number(..))) = &target.generation {
-            let status = self.status(&target, None).await?;
-            target.generation = Some(exact(id, &status));
-        }
+        let target = self.resolve(target).await?;
         self.overrule(&target, "retry", &Retry { keep, reason: reason.to_owned() }, dry_run).await
     }
 
@@ -66,15 +60,5 @@ impl Client {
             .json(body);
         call.mutation = !dry_run;
         self.call(call, json).await
-    }
-}
-
-/// The very round that a key meant when its status was read.
-fn exact(id: &Reference, status: &Status) -> Reference {
-    match id {
-        Reference::Key(key, None) => Reference::Key(key.clone(), Some(status.round)),
-        // A number that names another number is a key.
-        Reference::Number(n, key) if status.n != *n => Reference::Key(key.clone(), Some(status.round)),
-        other => other.clone(),
     }
 }

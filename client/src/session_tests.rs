@@ -145,31 +145,14 @@ async fn overrides_name_one_generation() {
     client.release(&target, "why", false).await.unwrap();
     let waive = Waive { region: "a".parse().unwrap(), participants: Some("[1-3]".into()), reason: "why".into() };
     assert!(client.waive(&target, &waive, false).await.unwrap().changed);
+    client.retry(&target, Keep::None, "why", false).await.unwrap();
     let expected = [
         r#"POST /v1/barriers/etl/map/generations/k/abort?dryRun=true {"reason":"why"}"#,
         r#"POST /v1/barriers/etl/map/generations/k/release {"force":true,"reason":"why"}"#,
         r#"POST /v1/barriers/etl/map/generations/k/waive {"region":"a","participants":"[1-3]","reason":"why"}"#,
+        r#"POST /v1/barriers/etl/map/generations/k/retry {"keep":"none","reason":"why"}"#,
     ];
     assert_eq!(server.calls(), expected);
-}
-
-#[tokio::test]
-async fn a_retry_means_the_same_round_however_often_it_is_sent() {
-    for (id, latest, path) in [
-        ("k", status("k", 7, 0), "k~0"),
-        ("k", status("k~2", 9, 2), "k~2"),
-        ("7", status("7", 3, 0), "7~0"),
-        ("7", status("7", 7, 0), "7"),
-    ] {
-        let overruled = format!(r#"{{"status":{},"changed":true}}"#, status("k~1", 8, 1));
-        let server = Canned::start([Reply::Http(200, latest), Reply::HangUp, Reply::Http(200, overruled)]).await;
-        let client = Client::new([&server.address]).unwrap().patience(LONG);
-        let target: Target = format!("etl/map@{id}").parse().unwrap();
-        client.retry(&target, Keep::None, "why", false).await.unwrap();
-        let expected =
-            format!(r#"POST /v1/barriers/etl/map/generations/{path}/retry {{"keep":"none","reason":"why"}}"#);
-        assert_eq!(server.calls()[1..], [expected.clone(), expected]);
-    }
 }
 
 #[tokio::test]

@@ -9,7 +9,9 @@ mod why;
 use muster_wire::definition::Change;
 use serde_json::Value;
 
-pub(crate) use self::status::{line, tree};
+#[cfg(test)]
+pub(crate) use self::status::tests;
+pub(crate) use self::status::{line, ranges, tree};
 pub(crate) use self::table::table;
 pub(crate) use self::time::{ago, now, until};
 pub(crate) use self::why::why;

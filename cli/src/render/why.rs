@@ -4,7 +4,7 @@ use muster_protocol::identity::Timestamp;
 use muster_wire::answer::{Explanation, Participant, ParticipantState};
 
 use super::table::aligned;
-use super::time::ago;
+use super::time::{ago, short};
 
 /// What is so, who is missing, and what can be done.
 pub(crate) fn why(explanation: &Explanation, now: Timestamp) -> String {
@@ -28,12 +28,22 @@ fn row(participant: &Participant, now: Timestamp) -> [String; 4] {
         ParticipantState::Retrying => "retrying",
         ParticipantState::Arrived => "arrived",
         ParticipantState::Failed => "failed",
+        ParticipantState::Working => "working",
+        ParticipantState::Lost => "lost",
+        ParticipantState::Excluded => "excluded",
+        ParticipantState::Waived => "waived",
         _ => "unknown",
     };
-    let when = participant.arrived_at.as_ref().map(|at| ago(now, at));
-    let withdrawn = participant.withdrawn.map(|attempt| format!("attempt {attempt} was withdrawn"));
-    let attempt = participant.attempt.filter(|attempt| *attempt > 1).map(|attempt| format!("attempt {attempt}"));
-    let rest: Vec<String> = attempt.into_iter().chain(withdrawn).chain(participant.note.clone()).collect();
+    let seen = participant.last_seen_seconds.map(|seconds| format!("last heartbeat {} ago", short(seconds)));
+    let when = seen.or_else(|| participant.arrived_at.as_ref().map(|at| ago(now, at)));
+    let rest = [
+        participant.rejoin_seconds.map(|seconds| format!("{} left to rejoin", short(seconds))),
+        participant.attempt.filter(|attempt| *attempt > 1).map(|attempt| format!("attempt {attempt}")),
+        participant.withdrawn.map(|attempt| format!("attempts up to {attempt} are spent")),
+        participant.progress.clone(),
+        participant.note.clone(),
+    ];
+    let rest: Vec<String> = rest.into_iter().flatten().collect();
     [participant.participant.clone(), state.to_owned(), when.unwrap_or_default(), rest.join(", ")]
 }
 
@@ -49,6 +59,8 @@ mod tests {
         let participants = json!([
             {"participant": "ap-south/17", "state": "missing"},
             {"participant": "ap-south/205", "state": "retrying", "attempt": 2, "arrivedAt": "2026-10-07T11:55:48Z", "note": "signal 9"},
+            {"participant": "ap-south/206", "state": "working", "lastSeenSeconds": 2.0, "progress": "41 of 60 files"},
+            {"participant": "ap-south/207", "state": "lost", "lastSeenSeconds": 252.0, "rejoinSeconds": 48.0, "attempt": 2},
         ]);
         let explanation = Explanation {
             status: gathering(),
@@ -68,7 +80,9 @@ mod tests {
         let expected = "\
 etl/map@2026-10-07 has not released because 2 participants in ap-south have not arrived.
   ap-south/17   missing
-  ap-south/205  retrying  4m12s ago  attempt 2, signal 9
+  ap-south/205  retrying  4m12s ago                 attempt 2, signal 9
+  ap-south/206  working   last heartbeat 2.0s ago   41 of 60 files
+  ap-south/207  lost      last heartbeat 4m12s ago  48s left to rejoin, attempt 2
 us-east and eu-west are complete.
 It breaks in 1h22m (deadline).
 You can:  muster abort etl/map@2026-10-07 --reason …   (nobody passes)

@@ -91,7 +91,7 @@ pub(super) async fn apply(
             // The definition that counts, and how many gather under it.
             let gathering = coordinator.store.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
             let effective = parsed.effective;
-            let barrier = Barrier { name, revision, spec: short(&parsed.spec), effective, gathering };
+            let barrier = Barrier { name, revision, spec: definition::brief(&parsed.spec), effective, gathering };
             let status = if created && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
             Ok(tagged(revision, status, Applied { barrier, created, changed, dry_run }))
         }
