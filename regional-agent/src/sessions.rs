@@ -91,6 +91,8 @@ impl Sessions {
         Self { handle, kept: Arc::default() }
     }
 
+    /// Locked only after the region's state, where both are: those who read the
+    /// state ask for what is kept here.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,16 +131,17 @@ impl Sessions {
         }
         let began = boot_clock::now();
         let fresh = self.handle.fresh().await.is_ok();
-        let expired = {
-            let (mut kept, footing) = (self.kept(), self.footing());
+        let footing = self.footing();
+        let expired = self.handle.read(|region| {
+            let mut kept = self.kept();
             if fresh {
                 kept.heartbeats.read_at(began);
             }
             let Kept { heartbeats, progress } = &mut *kept;
-            let expired = self.handle.read(|region| heartbeats.look(region, footing));
+            let expired = heartbeats.look(region, footing);
             progress.retain(|session, _| heartbeats.last_heard(*session).is_some());
             expired
-        };
+        });
         if expired.is_empty() {
             return;
         }
@@ -181,8 +184,8 @@ impl Sessions {
     }
 
     fn take(&self, session: SessionId) -> Took {
-        let (mut kept, footing) = (self.kept(), self.footing());
-        self.handle.read(|region| kept.heartbeats.heartbeat(session, region, footing))
+        let footing = self.footing();
+        self.handle.read(|region| self.kept().heartbeats.heartbeat(session, region, footing))
     }
 
     async fn attach(&self, session: SessionId, progress: Option<String>) -> Heartbeat {

@@ -5,6 +5,7 @@ mod arrive;
 mod locate;
 mod participant;
 mod read;
+mod regional;
 mod session;
 mod speak;
 #[cfg(test)]
@@ -71,10 +72,10 @@ impl Api {
                 &format!("{barrier}/arrivals/{{participant}}"),
                 put(arrive::arrive).post(arrive::arrive).delete(arrive::withdraw),
             )
-            .route(&format!("{barrier}/wait"), get(wait::one))
-            .route(&format!("{barrier}/abort"), post(forward));
+            .route(&format!("{barrier}/wait"), get(wait::one));
         Router::new()
             .merge(single)
+            .merge(regional::routes())
             .route(&below("/arrivals"), post(arrive::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
             .route(
                 &below("/arrivals/{participant}"),
@@ -83,22 +84,12 @@ impl Api {
             .route(&below("/wait"), get(wait::one))
             .route("/v1/wait", get(wait::several))
             .route(&below("/participants"), get(read::participants))
-            .route(generation, get(read::status))
-            .route(&below("/explain"), get(forward))
-            .route(&below("/outputs"), get(forward))
-            .route(&below("/abort"), post(forward))
             .route("/v1/sessions", post(session::open).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
             .route("/v1/sessions/{session}", delete(session::close))
             .route("/v1/sessions/{session}/heartbeat", put(session::heartbeat).post(session::heartbeat))
-            .route("/v1/barriers", get(forward))
-            .route(
-                "/v1/barriers/{namespace}/{name}",
-                get(forward).put(forward).delete(forward).layer(body_limit(caps::DEFINITION_BYTES_MAX)),
-            )
-            .route("/v1/barriers/{namespace}/{name}/generations", get(forward).post(forward))
-            .route("/v1/generations", get(forward))
             .route("/v1/regions", get(forward))
             .route("/v1/regions/{region}", any(forward))
+            .route("/v1/regions/{region}/{act}", post(forward))
             .route("/readyz", get(readyz))
             .merge(routes::common(version))
             .with_state(self)

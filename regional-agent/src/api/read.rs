@@ -109,8 +109,8 @@ fn page(
 
 /// The world's view of a generation is the coordinator's; when it is away, the
 /// region tells its own part and says that it knows no more.
-pub(super) async fn status(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
-    let away = match api.coordinator.forward(&call).await {
+pub(super) async fn status(api: &Api, path: &GenerationPath, call: &Call) -> Answer<Response> {
+    let away = match api.coordinator.forward(call).await {
         Ok(response) if response.status() != http::StatusCode::SERVICE_UNAVAILABLE => return Ok(response),
         Ok(unavailable) => Ok(unavailable),
         Err(away) => Err(away),

@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use muster_http::extract::NoParameters;
 use muster_http::{Answer, Failure, Json, Query, SessionPath};
 use muster_protocol::caps;
 use muster_protocol::generation::GenerationId;
 use muster_protocol::identity::SessionId;
-use muster_protocol::name::{BarrierName, ParticipantId};
+use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
 use muster_protocol::region::{Command, Generation, OpenSession, Refusal, Region, Reply, SessionOpened, Work};
 use muster_wire::answer::{HeartbeatTaken, Session, SessionWork};
 use muster_wire::code::Code;
@@ -19,6 +18,7 @@ use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
 use muster_wire::request;
 use muster_wire::time::{format_duration, parse_duration};
+use serde::Deserialize;
 
 use super::locate::draining;
 use super::{Api, speak};
@@ -31,12 +31,20 @@ const TTL_MS_DEFAULT: u64 = 30_000;
 /// Heartbeats that are sent in a session's time.
 const HEARTBEATS: u32 = 3;
 
+/// The region is implied here; naming it is allowed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegionParameter {
+    region: Option<RegionName>,
+}
+
 /// POST /v1/sessions
 pub(super) async fn open(
     State(api): State<Api>,
-    Query(NoParameters {}): Query<NoParameters>,
+    Query(parameters): Query<RegionParameter>,
     Json(body): Json<request::OpenSession>,
 ) -> Answer<Response> {
+    api.own_region(parameters.region.as_ref())?;
     api.own_region(body.region.as_ref())?;
     let asked = body.ttl.as_deref().map(ttl_ms).transpose()?;
     let count = body.participants.len();
@@ -64,9 +72,10 @@ pub(super) async fn open(
 pub(super) async fn heartbeat(
     State(api): State<Api>,
     SessionPath(session): SessionPath,
-    Query(NoParameters {}): Query<NoParameters>,
+    Query(parameters): Query<RegionParameter>,
     Json(body): Json<request::Heartbeat>,
 ) -> Answer<axum::Json<HeartbeatTaken>> {
+    api.own_region(parameters.region.as_ref())?;
     let (bytes, limit) = (body.progress.as_ref().map_or(0, String::len), caps::NOTE_BYTES_MAX);
     if bytes > limit {
         let detail = format!("progress has {bytes} bytes, over the limit of {limit}");
@@ -94,8 +103,9 @@ pub(super) async fn heartbeat(
 pub(super) async fn close(
     State(api): State<Api>,
     SessionPath(session): SessionPath,
-    Query(NoParameters {}): Query<NoParameters>,
+    Query(parameters): Query<RegionParameter>,
 ) -> Answer<axum::Json<serde_json::Value>> {
+    api.own_region(parameters.region.as_ref())?;
     match api.sessions.submit(Command::CloseSession(session)).await {
         Ok(Reply::Done { changed }) => {
             Ok(axum::Json(serde_json::json!({ "session": session.to_string(), "changed": changed })))

@@ -141,7 +141,7 @@ impl Api {
         }
     }
 
-    fn still_gathering(&self, id: &GenerationId) -> Failure {
+    pub(super) fn still_gathering(&self, id: &GenerationId) -> Failure {
         let report = self.handle.read(|region| region.report(&id.barrier, id.n));
         let region = &self.region;
         let (detail, missing) = match report {

@@ -20,6 +20,7 @@
 //! Fail closed: nothing in this crate answers 2xx for a service.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod etag;
 pub mod extract;
 mod failure;
 pub mod forward;

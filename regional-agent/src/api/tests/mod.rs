@@ -1,6 +1,8 @@
 //! Agents as their callers see them: over HTTP, on one embedded log, while bus
 //! and coordinator are away.
 
+mod recovering;
+mod regional;
 mod sessions;
 
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use muster_protocol::spec::{Liveness, OnLost, Slice};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::log::RegionLog;
 use crate::log::embedded::Embedded;
 use crate::{Options, Service};
 
@@ -83,19 +84,21 @@ impl Agent {
         tokio::time::timeout(DEADLINE, waiting).await.expect("the region comes to this state");
     }
 
-    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
-        let url = format!("http://{}{path}", self.service.addr);
+    pub(super) fn call(&self, method: &str, path: &str, body: Value) -> impl Future<Output = Answer> + use<> {
+        let url = format!("http://{}{}", self.service.addr, path);
         let mut request = self.client.request(method.parse().unwrap(), url);
         if !body.is_null() {
             request = request.body(body.to_string());
         }
-        let response = request.send().await.unwrap();
-        let status = response.status().as_u16();
-        (status, serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default())
+        async move {
+            let response = request.send().await.unwrap();
+            let status = response.status().as_u16();
+            (status, serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default())
+        }
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
-        self.call("GET", path, Value::Null).await
+    pub(super) fn get(&self, path: &str) -> impl Future<Output = Answer> + use<> {
+        self.call("GET", path, Value::Null)
     }
 
     pub(super) async fn submit(&self, command: Command) -> Reply {
@@ -149,10 +152,4 @@ pub(super) fn watched(set: &str) -> Slice {
 
 pub(super) fn code((status, body): &Answer) -> (u16, &str) {
     (*status, body["code"].as_str().unwrap_or_default())
-}
-
-/// What the log itself says.
-#[allow(dead_code)]
-pub(super) async fn head(world: &World) -> u64 {
-    world.log.head().await.unwrap()
 }
