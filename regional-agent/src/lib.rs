@@ -22,6 +22,7 @@ pub mod driver;
 mod leadership;
 pub mod log;
 mod options;
+pub mod recover;
 mod reporter;
 mod service;
 mod sessions;

@@ -203,3 +203,28 @@ pub(super) fn unknown_region<'a>(region: &str, declared: impl Iterator<Item = &'
         .with("declared", declared)
         .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_overruled_in_vain_says_why() {
+        let name: BarrierName = "etl/map".parse().unwrap();
+        let next = GenerationId { barrier: name.clone(), n: 8, key: None, round: 0 };
+        let region: RegionName = "us-east".parse().unwrap();
+        for (refused, code, says) in [
+            (Refusal::NotBroken, "not-broken", "still gathers"),
+            (Refusal::GoesOn { next: Some(next) }, "already-decided", "8 gathers now"),
+            (Refusal::Expired, "expired", "past its retention"),
+            (Refusal::NotInBarrier { regions: vec![region.clone()] }, "unknown-region", "its regions are us-east"),
+            (Refusal::NoNames, "bad-request", "none of them has a name"),
+            (Refusal::NotExpected { participant: "7".parse().unwrap() }, "not-expected", "7 is not expected"),
+            (Refusal::RegionBehind { region }, "unavailable", "us-east has not said since what it knows"),
+        ] {
+            let problem = refusal(&name, refused).into_problem();
+            assert_eq!(problem.code.as_str(), code, "{problem}");
+            assert!(problem.detail.contains(says), "{problem}");
+        }
+    }
+}

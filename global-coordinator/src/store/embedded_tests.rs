@@ -82,6 +82,32 @@ async fn a_file_keeps_its_life_and_its_rows() {
 }
 
 #[tokio::test]
+async fn a_file_of_the_first_version_is_brought_forward() {
+    use crate::store::Store;
+    use crate::store::conformance::{BROUGHT_FORWARD, FIRST};
+
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.file().parent().unwrap()).unwrap();
+    let options = SqliteConnectOptions::new().filename(folder.file()).create_if_missing(true);
+    let mut connection = options.connect().await.unwrap();
+    let first: Vec<_> = MIGRATOR.iter().filter(|migration| migration.version == 1).cloned().collect();
+    Migrator::with_migrations(first).run(&mut connection).await.unwrap();
+    connection.execute("insert into identity (only_one, era, clock_at) values (1, 'first', 7)").await.unwrap();
+    for statement in FIRST {
+        connection.execute(statement).await.unwrap();
+    }
+    sqlx::Connection::close(connection).await.unwrap();
+
+    let store = Embedded::open(&folder.file()).await.unwrap();
+    let mut tx = store.begin(Purpose::Read).await.unwrap();
+    let rows: Vec<(i64,)> = tx.fetch(Query::new(BROUGHT_FORWARD)).await.unwrap();
+    assert_eq!(rows, [(1,)]);
+    tx.rollback().await.unwrap();
+    let eras: Vec<Option<Era>> = store.regions().await.unwrap().into_iter().map(|row| row.era).collect();
+    assert_eq!(eras, [None, Some(Era::new("first"))], "what has greeted has said everything");
+}
+
+#[tokio::test]
 async fn the_clock_never_turns_back() {
     let folder = Folder::new();
     let future = 10 * system_clock().0;

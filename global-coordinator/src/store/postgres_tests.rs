@@ -96,6 +96,28 @@ async fn another_schema_is_refused_with_both_versions() {
     database.drop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_of_the_first_version_is_brought_forward() {
+    use super::super::conformance::{BROUGHT_FORWARD, FIRST};
+
+    let database = Database::new().await;
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let first: Vec<_> = MIGRATOR.iter().filter(|migration| migration.version == 1).cloned().collect();
+    Migrator::with_migrations(first).run(&mut connection).await.unwrap();
+    for statement in FIRST {
+        connection.execute(statement).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    assert_eq!(migrate(&database.url).await.unwrap(), 2);
+    let store = database.store(1);
+    assert_eq!(count(&store, BROUGHT_FORWARD).await, 1);
+    let era = store.check().await.unwrap();
+    let eras: Vec<Option<Era>> = store.regions().await.unwrap().into_iter().map(|row| row.era).collect();
+    assert_eq!(eras, [None, Some(era)], "what has greeted has said everything");
+    store.close().await;
+    database.drop().await;
+}
+
 /// Found in sqlx: a `begin` that is cancelled leaves its transaction open, and
 /// whoever has the connection next writes into it and loses that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

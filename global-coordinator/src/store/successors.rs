@@ -9,17 +9,24 @@ use super::backend::Transaction;
 use super::query::Query;
 use super::record::{barrier_name, parsed, unsigned};
 
-/// Of the same key the latest round counts, else the same number.
+/// Of the same key the latest round counts, else the same number. Two queries,
+/// so that each finds the predecessor by an index of its own.
 const ORPHANED: &str = "select g.namespace, g.name, g.n, p.namespace as before_namespace, p.name as before_name,
     p.n as before_n, p.key as before_key, p.round as before_round
     from specs as s
     join generations as g on g.namespace = s.namespace and g.name = s.name and g.revision = s.revision
-    join generations as p on p.namespace = s.after_namespace and p.name = s.after_name
-        and (p.key = g.key or (p.key is null and g.key is null and p.n = g.n))
+    join generations as p on p.namespace = s.after_namespace and p.name = s.after_name and p.key = g.key
     where s.after_name is not null and g.decided is null and p.verdict = 'broken'
-    and (p.key is null or p.round = (select max(r.round) from generations as r
-        where r.namespace = p.namespace and r.name = p.name and r.key = p.key))
-    order by g.namespace, g.name, g.n limit ";
+    and p.round = (select max(r.round) from generations as r
+        where r.namespace = p.namespace and r.name = p.name and r.key = p.key)
+    union all
+    select g.namespace, g.name, g.n, p.namespace, p.name, p.n, p.key, p.round
+    from specs as s
+    join generations as g on g.namespace = s.namespace and g.name = s.name and g.revision = s.revision
+    join generations as p on p.namespace = s.after_namespace and p.name = s.after_name and p.n = g.n
+    where s.after_name is not null and g.decided is null and p.verdict = 'broken'
+    and g.key is null and p.key is null
+    order by 1, 2, 3 limit ";
 
 #[derive(sqlx::FromRow)]
 struct OrphanedRecord {

@@ -195,6 +195,30 @@ impl<B: Backend> Behind for B {
     }
 }
 
+/// What a database of the first version may hold, with an end and a region that
+/// has greeted.
+pub(super) const FIRST: [&str; 7] = [
+    "insert into regions (name, declared_at) values ('us-east', 1), ('silent', 1)",
+    "insert into histories (region, history, standing, highest_index, first_seen_at)
+        values ('us-east', '01010101010101010101010101010101', 'current', 5, 1)",
+    "insert into barriers (namespace, name, revision, deleted, next_n) values ('etl', 'map', 1, false, 2)",
+    "insert into specs (namespace, name, revision, spec, defined_at) values ('etl', 'map', 1, '{}', 1)",
+    "insert into spec_regions (namespace, name, revision, region) values ('etl', 'map', 1, 'us-east')",
+    "insert into generations (namespace, name, n, round, revision, opened_at, era, settled, version)
+        values ('etl', 'map', 1, 0, 1, 1, 'e', false, 1)",
+    "insert into reports (namespace, name, n, region, history, shard, log_index, complete, body, received_at)
+        values ('etl', 'map', 1, 'us-east', '01010101010101010101010101010101', 0, 1, false, '{}', 1)",
+];
+
+/// That the row of each table reads as [`FIRST`] means it, once it was brought
+/// to this version.
+pub(super) const BROUGHT_FORWARD: &str = "select count(*) from regions as r
+    join barriers as b on b.retention_ms = 2592000000 and b.retention_generations = 1000
+    join specs as s on s.after_name is null
+    join generations as g on not g.closed and g.carry is null
+    join reports as p on p.waiver = 0
+    where r.name = 'us-east' and r.drained_until is null";
+
 /// The declared regions; the history of each is [`history`]\(1).
 const REGIONS: [&str; 3] = ["ap-south", "eu-west", "us-east"];
 

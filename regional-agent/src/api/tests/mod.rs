@@ -1,6 +1,7 @@
 //! Agents as their callers see them: over HTTP, on one embedded log, while bus
 //! and coordinator are away.
 
+mod recovering;
 mod regional;
 mod sessions;
 

@@ -20,6 +20,7 @@
 //! Barriers of regional scope run the coordinator's own machine
 //! ([`crate::global`]) inside the region's log.
 
+mod anew;
 mod apply;
 mod arrive;
 mod command;

@@ -65,7 +65,7 @@ pub enum Absence {
 }
 
 /// Milliseconds beyond its silence that a session without owner is left.
-const MARGIN_MS: u64 = LeaseClock::MARGIN.as_millis() as u64;
+pub(super) const MARGIN_MS: u64 = LeaseClock::MARGIN.as_millis() as u64;
 
 impl Region {
     pub(super) fn open_session(
