@@ -5,6 +5,7 @@
 //!   participants ──▶ api ──▶ driver::Handle ──▶ driver ──▶ log (etcd | embedded)
 //!                     ▲                           │ effects
 //!                     └──────── waiters ◀─────────┤
+//!                  sessions (heartbeats in, expiries out)
 //!                                                 ▼
 //!   coordinator ◀── bus ◀── reporter ◀── News ── driver
 //!   coordinator ──▶ bus ──▶ downlink ──▶ driver::Handle
