@@ -4,8 +4,8 @@
 //! ```text
 //!   participants ──▶ api ──▶ driver::Handle ──▶ driver ──▶ log (etcd | embedded)
 //!                     ▲                           │ effects
-//!                     └──────── waiters ◀─────────┤
-//!                  sessions (heartbeats in, expiries out)
+//!                     ├──────── waiters ◀─────────┤
+//!                     └─ sessions (who is heard)  │
 //!                                                 ▼
 //!   coordinator ◀── bus ◀── reporter ◀── News ── driver
 //!   coordinator ──▶ bus ──▶ downlink ──▶ driver::Handle
