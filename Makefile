@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev up down demo-real test soak mutants verify fix bench
+.PHONY: help demo dev up down demo-real test model soak mutants verify fix bench
 
 # Arguments for the program behind a target: make demo ARGS="--workers 5 -o json"
 ARGS ?=
@@ -40,6 +40,14 @@ SEEDS ?= 20000
 
 soak: ## Run SEEDS fresh seeds of the simulator (make soak SEEDS=100000)
 	cargo run --locked -p muster-simulation -- --seeds $(SEEDS) $(ARGS)
+
+# Distinct states of the large world that `make model` looks at.
+STATES ?= 10000000
+
+model: ## Check the protocol in small worlds to completion, in a large one for STATES states
+	cargo run --locked -p muster-model -- ending
+	cargo run --locked -p muster-model -- withdrawing
+	cargo run --locked -p muster-model -- large --states $(STATES)
 
 mutants: ## Put each known bug back; fail if the simulator misses one
 	cargo run --locked -p muster-simulation --features mutants -- --mutants --seeds $(SEEDS) \

@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use muster_client::Target;
 use muster_wire::time::parse_duration;
 
+use crate::participant::ParticipantArgument;
+
 /// Barriers across regions: nobody passes until every region has arrived.
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, propagate_version = false, arg_required_else_help = true, after_help = CODES)]
@@ -20,17 +22,20 @@ pub(crate) struct Arguments {
 const CODES: &str = "Exit codes: 0 released or done, 1 error, 2 usage, 3 broken, 4 refused, 5 session lost or fenced,
 75 nobody reachable or outcome unknown, 124 timed out.";
 
+/// Apart from what a command has of its own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// Services to talk to, with commas between; the first that answers serves
-    #[arg(long, global = true, env = "MUSTER_ADDR", default_value = "http://127.0.0.1:7170", value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "MUSTER_ADDR", default_value = "http://127.0.0.1:7170", value_name = "URL")]
     pub(crate) addr: String,
     /// Give up after so long, such as 30s or 2h
-    #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
     /// How to print data
-    #[arg(short = 'o', long = "format", global = true, value_enum, value_name = "FORMAT")]
+    #[arg(short = 'o', long = "format", global = true, help_heading = EVERYWHERE, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }
 
@@ -67,16 +72,24 @@ pub(crate) enum Command {
     Open(crate::open::OpenArguments),
     /// Arrive, once the work is done
     Arrive(crate::arrive::ArriveArguments),
-    /// Take an attempt back, for good
-    Withdraw(crate::withdraw::WithdrawArguments),
+    /// Take an attempt back, and all before it, for good
+    Withdraw(PartArguments),
     /// Wait until generations are released
     Wait(crate::wait::WaitArguments),
     /// Print what participants left
     Outputs(TargetArgument),
     /// Run a command, arrive with its outcome, and wait
     Run(crate::run::RunArguments),
+    /// Go on without a region, or without some of its participants
+    Waive(crate::overrule::WaiveArguments),
     /// End a generation for everybody, without a release
-    Abort(crate::abort::AbortArguments),
+    Abort(crate::overrule::OverruleArguments),
+    /// Open the next round of a generation that broke
+    Retry(crate::overrule::RetryArguments),
+    /// Let everybody pass before everybody has arrived
+    Release(crate::overrule::ReleaseArguments),
+    /// List who overrode what
+    Audit(crate::audit::AuditArguments),
     /// List the regions
     Regions,
     /// Manage a region
@@ -109,6 +122,19 @@ pub(crate) struct TargetArgument {
     pub(crate) target: Target,
 }
 
+/// One participant's part in one generation.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PartArguments {
+    #[command(flatten)]
+    pub(crate) target: TargetArgument,
+    #[command(flatten)]
+    pub(crate) participant: ParticipantArgument,
+    /// Which attempt of the participant; left out, run takes the next one and
+    /// the others mean the first
+    #[arg(long, env = "MUSTER_ATTEMPT", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
+}
+
 /// Reads a target; the problem's sentence is what clap prints.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     text.parse().map_err(|problem: Box<muster_wire::problem::Problem>| problem.detail)
@@ -138,6 +164,13 @@ mod tests {
             "muster wait",
             "muster run etl/map@1",
             "muster abort etl/map@1",
+            "muster retry etl/map@1",
+            "muster retry etl/map@1 --reason x --keep some",
+            "muster release etl/map@1 --reason x",
+            "muster waive etl/map@1 --reason x",
+            "muster region drain us-east --reason x",
+            "muster region adopt us-east --history 12 --reason x",
+            "muster audit --limit 0",
             "muster ls --timeout soon",
             "muster ls -o xml",
             "muster arrive etl/map@1 --failed --outcome",

@@ -5,22 +5,16 @@ use muster_protocol::region::ArrivalOutcome;
 use muster_wire::answer::Arrived;
 use muster_wire::request::Arrival;
 
-use crate::arguments::TargetArgument;
+use crate::arguments::PartArguments;
 use crate::connect::Context;
 use crate::failure::Failure;
-use crate::participant::ParticipantArgument;
 use crate::wait;
 
 /// `muster arrive`.
 #[derive(Debug, Args)]
 pub(crate) struct ArriveArguments {
     #[command(flatten)]
-    target: TargetArgument,
-    #[command(flatten)]
-    participant: ParticipantArgument,
-    /// Which incarnation of the participant; 1 when left out
-    #[arg(long, env = "MUSTER_ATTEMPT", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-    attempt: Option<u32>,
+    part: PartArguments,
     /// The work went wrong
     #[arg(long)]
     failed: bool,
@@ -36,10 +30,10 @@ pub(crate) struct ArriveArguments {
 }
 
 pub(crate) async fn arrive(arguments: ArriveArguments, context: &Context) -> Result<(), Failure> {
-    let target = context.target(&arguments.target.target)?;
-    let participant = arguments.participant.resolve()?;
+    let target = context.target(&arguments.part.target.target)?;
+    let participant = arguments.part.participant.resolve()?;
     let arrival = Arrival {
-        attempt: arguments.attempt,
+        attempt: arguments.part.attempt,
         outcome: arguments.failed.then_some(ArrivalOutcome::Failed),
         note: arguments.note,
         output: arguments.output,

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::arguments::{Format, Global};
 use crate::failure::Failure;
+use crate::render::{visible, visible_line};
 
 /// How long a command that a person watches keeps trying without --timeout.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -85,8 +86,8 @@ impl Context {
         table: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         let mut text = match self.format() {
-            Format::Table => table(),
-            Format::Name => names().join("\n"),
+            Format::Table => visible(&table()),
+            Format::Name => visible(&names().join("\n")),
             Format::Json => serde_json::to_string_pretty(data).context("write JSON")?,
             Format::Yaml => serde_saphyr::to_string(data).context("write YAML")?,
         };
@@ -116,7 +117,7 @@ impl Context {
     /// Says something on standard error, to a person.
     pub(crate) fn tell(&self, sentence: &str) {
         if std::io::stderr().is_terminal() {
-            eprintln!("{sentence}");
+            eprintln!("{}", visible(sentence));
         }
     }
 }
@@ -142,7 +143,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 fn tell_trouble(trouble: &Trouble) {
     if !trouble.again_in.is_zero() {
-        eprintln!("{}: {}; again in {}", trouble.address, trouble.why, format_duration(trouble.again_in));
+        let why = visible_line(&trouble.why);
+        eprintln!("{}: {why}; again in {}", trouble.address, format_duration(trouble.again_in));
     }
 }
 

@@ -10,7 +10,7 @@ use muster_wire::definition::Change;
 use muster_wire::problem::Problem;
 use serde_json::Value;
 
-use crate::render::changes;
+use crate::render::{changes, visible};
 
 /// Exit code of a mistake in the command itself.
 pub(crate) const USAGE: u8 = 2;
@@ -52,12 +52,13 @@ impl Failure {
 
     /// What to print, if anything.
     pub(crate) fn sentence(&self) -> Option<String> {
-        match self {
-            Self::Client(error) => Some(explain(error)),
-            Self::Usage(sentence) => Some(sentence.clone()),
-            Self::Other(error) => Some(format!("{error:#}")),
-            Self::Code(_) | Self::Closed => None,
-        }
+        let sentence = match self {
+            Self::Client(error) => explain(error),
+            Self::Usage(sentence) => sentence.clone(),
+            Self::Other(error) => format!("{error:#}"),
+            Self::Code(_) | Self::Closed => return None,
+        };
+        Some(visible(&sentence))
     }
 }
 
@@ -67,6 +68,8 @@ fn explain(error: &Error) -> String {
         Error::Refused(problem) => problem.detail.clone(),
         other => other.to_string(),
     };
+    // A break within it can't pass for a sentence of ours.
+    text = text.replace('\n', "\n  ");
     if let Some(problem) = error.problem() {
         details(problem, &mut text);
     }
@@ -147,5 +150,12 @@ mod tests {
         let expected = "regions: no regions (and one more problem)\n  regions: no regions\n  deadline: is missing\n  \
                         ~ owner: \"x\" → \"y\"\n  mend it";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_reason_cannot_command_a_terminal() {
+        let problem = Problem::new(Code::Broken, "aborted: \u{1b}]0;owned\u{7}\nmuster: done").hint("\u{9b}2J");
+        let text = Failure::from(Error::Refused(Box::new(problem))).sentence().unwrap();
+        assert_eq!(text, "aborted: \\u{1b}]0;owned\\u{7}\n  muster: done\n  \\u{9b}2J");
     }
 }

@@ -6,10 +6,10 @@
 //! outcome unknown, 124 timed out.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod abort;
 mod apply;
 mod arguments;
 mod arrive;
+mod audit;
 mod completion;
 mod config;
 mod connect;
@@ -22,6 +22,7 @@ mod ls;
 mod migrate;
 mod open;
 mod outputs;
+mod overrule;
 mod participant;
 mod region;
 mod render;
@@ -82,7 +83,11 @@ async fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Wait(arguments) => wait::wait(arguments, context).await,
         Command::Outputs(arguments) => outputs::outputs(arguments, context).await,
         Command::Run(arguments) => run::run(arguments, context).await,
-        Command::Abort(arguments) => abort::abort(arguments, context).await,
+        Command::Waive(arguments) => overrule::waive(arguments, context).await,
+        Command::Abort(arguments) => overrule::abort(arguments, context).await,
+        Command::Retry(arguments) => overrule::retry(arguments, context).await,
+        Command::Release(arguments) => overrule::release(arguments, context).await,
+        Command::Audit(arguments) => audit::audit(arguments, context).await,
         Command::Regions => region::regions(context).await,
         Command::Region(arguments) => region::region(arguments, context).await,
         Command::Version(arguments) => version::version(arguments, context).await,

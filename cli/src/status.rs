@@ -111,7 +111,10 @@ fn essence(status: &Status) -> String {
     let regions: Vec<_> = status
         .regions
         .iter()
-        .map(|region| (&region.name, region.state, region.arrived, region.failed, region.applied, region.link))
+        .map(|region| {
+            let counts = [region.failed, region.retrying, region.working, region.lost, region.excluded, region.waived];
+            (&region.name, region.state, region.arrived, counts, &region.zones, region.applied, region.link)
+        })
         .collect();
     format!("{:?} {:?} {regions:?}", status.state, status.reason)
 }

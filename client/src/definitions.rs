@@ -4,6 +4,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method};
 use muster_protocol::name::BarrierName;
 use muster_wire::answer::{Applied, Barrier, Deleted, Page};
+use serde::de::DeserializeOwned;
 
 use crate::call::{Call, json};
 use crate::target::barrier_path;
@@ -25,8 +26,7 @@ impl Client {
     ///
     /// # Errors
     /// `conflict` with a `diff` when another is in force and neither `replace`
-    /// nor `if_match` was given; `invalid-definition` and `not-yet` with
-    /// `errors`; `precondition` when it is at another revision.
+    /// nor `if_match` was given; `invalid-definition` with `errors`; `precondition` when it is at another revision.
     pub async fn apply(
         &self,
         barrier: &BarrierName,
@@ -76,8 +76,21 @@ impl Client {
         self.call(call, json).await
     }
 
+    /// Reads a list: every page, or the first when the call has a limit, which is
+    /// meant for the whole list.
+    pub(crate) async fn pages_up_to<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        limit: Option<u32>,
+    ) -> Result<Vec<T>, Error> {
+        match limit {
+            Some(_) => Ok(self.call(call.clone(), json::<Page<T>>).await?.items),
+            None => self.pages(call).await,
+        }
+    }
+
     /// Reads every page of a list.
-    pub(crate) async fn pages<T: serde::de::DeserializeOwned>(&self, call: &Call) -> Result<Vec<T>, Error> {
+    pub(crate) async fn pages<T: DeserializeOwned>(&self, call: &Call) -> Result<Vec<T>, Error> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {

@@ -1,14 +1,14 @@
-//! Generations: open, look at, explain, abort.
+//! Generations: open, look at, explain.
 
 use std::time::Duration;
 
 use http::Method;
 use muster_protocol::generation::State;
 use muster_protocol::name::{BarrierName, Key};
-use muster_wire::answer::{Aborted, Explanation, GenerationRow, Opened, Participant, Status};
+use muster_wire::answer::{Explanation, GenerationRow, Opened, Participant, Status};
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
-use muster_wire::request::{Open, Override};
+use muster_wire::request::Open;
 use serde_json::Value;
 
 use crate::call::{Call, json};
@@ -78,11 +78,7 @@ impl Client {
             .query_if("label", filter.label.as_ref())
             .query_if("region", filter.region.as_ref())
             .query_if("limit", filter.limit);
-        match filter.limit {
-            // A limit is meant for the whole list, not for a page.
-            Some(_) => Ok(self.call(call, json::<muster_wire::answer::Page<_>>).await?.items),
-            None => self.pages(&call).await,
-        }
+        self.pages_up_to(&call, filter.limit).await
     }
 
     /// The generations of one barrier, the latest first.
@@ -134,19 +130,6 @@ impl Client {
     /// `no-such-generation`, `expired`.
     pub async fn outputs(&self, target: &Target) -> Result<Value, Error> {
         self.call(Call::get(format!("{}/outputs", target.path())), json).await
-    }
-
-    /// Breaks a generation. One that has ended is told, not changed.
-    ///
-    /// # Errors
-    /// `already-decided`, `no-such-generation`.
-    pub async fn abort(&self, target: &Target, reason: &str, dry_run: bool) -> Result<Aborted, Error> {
-        let target = self.resolve(target).await?;
-        let mut call = Call::new(Method::POST, format!("{}/abort", target.path()))
-            .query_if("dryRun", dry_run.then_some(true))
-            .json(&Override { reason: reason.to_owned() });
-        call.mutation = !dry_run;
-        self.call(call, json).await
     }
 }
 

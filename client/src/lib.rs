@@ -31,8 +31,12 @@ mod canned;
 mod definitions;
 mod error;
 mod generations;
+mod overrides;
 mod regions;
 mod repeat;
+mod session;
+#[cfg(test)]
+mod session_tests;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -42,6 +46,8 @@ pub use address::InvalidAddress;
 pub use definitions::Apply;
 pub use error::Error;
 pub use generations::Filter;
+pub use regions::AuditFilter;
+pub use session::{Session, SessionState};
 pub use target::Target;
 pub use wait::Waiting;
 

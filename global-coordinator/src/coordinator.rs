@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::aggregation::Propagation;
+use crate::collection::Collection;
 use crate::hub::Hub;
 use crate::store::{Mode, RegionRow, Store, StoreError};
 
@@ -31,12 +32,16 @@ const REGIONS_FRESH: Duration = Duration::from_millis(500);
 
 /// The parts of one coordinator share it.
 pub(crate) struct Coordinator {
+    /// For what the coordinator does by itself.
     pub(crate) store: Arc<dyn Store>,
+    /// For calls.
+    pub(crate) calls: Arc<dyn Store>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) hub: Hub,
     pub(crate) forwarder: Forwarder,
-    /// Poked when a deadline may be nearer than was thought.
+    /// Poked when a deadline may be nearer than was thought, or something broke.
     pub(crate) deadlines: Notify,
+    pub(crate) collection: Collection,
     /// Counts the declarations of regions made here.
     pub(crate) declared: watch::Sender<u64>,
     /// What must end before the process may.
@@ -59,12 +64,15 @@ impl Coordinator {
         waits_max: usize,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
+        let calls = store.for_calls();
         Arc::new(Self {
-            hub: Hub::new(Arc::clone(&store), waits_max),
+            hub: Hub::new(Arc::clone(&calls), waits_max),
             store,
+            calls,
             bus,
             forwarder,
             deadlines: Notify::new(),
+            collection: Collection::default(),
             declared: watch::Sender::new(0),
             tasks: TaskTracker::new(),
             shutdown,
@@ -76,10 +84,16 @@ impl Coordinator {
 
     /// Decides a batch in one transaction. When this returns with `Commit`,
     /// the steps are durable and waits are woken; the facts are yet to be sent.
-    pub(crate) async fn decide(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
+    /// `store` is the one of whoever asks.
+    pub(crate) async fn decide(
+        &self,
+        store: &dyn Store,
+        batch: Vec<(BarrierName, Command)>,
+        mode: Mode,
+    ) -> Result<Vec<Step>, StoreError> {
         let names: Vec<BarrierName> = batch.iter().map(|(name, _)| name.clone()).collect();
         let began = Instant::now();
-        let steps = self.store.transact(batch, mode).await?;
+        let steps = store.transact(batch, mode).await?;
         metrics::coordinator_transaction().record(began.elapsed());
         if mode == Mode::Commit {
             for (name, step) in names.iter().zip(&steps) {
@@ -105,10 +119,20 @@ impl Coordinator {
             Change::Decided { n, decided } => {
                 if let Verdict::Broken(cause) = &decided.outcome.verdict {
                     metrics::broken(cause.reason.as_str()).increment(1);
+                    // What comes after it breaks too.
+                    self.deadlines.notify_one();
                 }
                 self.hub.wake(barrier, *n);
             }
-            Change::Defined { .. } | Change::Deleted => {}
+            Change::Waived { n, .. } => self.hub.wake(barrier, *n),
+            Change::Closed { n } => n.iter().for_each(|n| self.hub.wake(barrier, *n)),
+            // It may keep less than the one before.
+            Change::Defined { .. } => self.collection.poke(),
+            Change::Audited(audit) => {
+                let (action, generation) = (audit.action.as_str(), audit.generation.as_ref().map(ToString::to_string));
+                tracing::info!(action, %barrier, generation, reason = audit.by.reason, "somebody decided");
+            }
+            Change::Deleted | Change::Forgotten { .. } => {}
         }
     }
 
@@ -151,16 +175,21 @@ impl Coordinator {
         {
             return Ok(Arc::clone(regions));
         }
-        let rows = self.store.regions().await?;
+        let rows = self.calls.regions().await?;
         let regions: Arc<Regions> = Arc::new(rows.into_iter().map(|row| (row.name.clone(), row)).collect());
         *seen = Some((Instant::now(), Arc::clone(&regions)));
         Ok(regions)
     }
 
+    /// Forgets what was read of the regions: they were changed here.
+    pub(crate) async fn regions_changed(&self) {
+        *self.regions.lock().await = None;
+    }
+
     /// Declares a region, and has it listened to.
     pub(crate) async fn declare(&self, region: &RegionName) -> Result<bool, StoreError> {
-        let new = self.store.declare(region).await?;
-        *self.regions.lock().await = None;
+        let new = self.calls.declare(region).await?;
+        self.regions_changed().await;
         if new {
             self.declared.send_modify(|count| *count += 1);
         }
@@ -172,12 +201,12 @@ impl Coordinator {
         if let Some(era) = self.era.read().await.as_ref() {
             return Ok(era.clone());
         }
-        self.check_store().await
+        self.check(&*self.calls).await
     }
 
-    /// Asks the store whether it answers, and remembers its era.
-    pub(crate) async fn check_store(&self) -> Result<Era, StoreError> {
-        let era = self.store.check().await?;
+    /// Asks a store whether it answers, and remembers its era.
+    pub(crate) async fn check(&self, store: &dyn Store) -> Result<Era, StoreError> {
+        let era = store.check().await?;
         *self.era.write().await = Some(era.clone());
         Ok(era)
     }

@@ -54,6 +54,6 @@ fn heed(coordinator: &Coordinator, fact: &Fact) {
     match fact {
         Fact::Opened(_) => coordinator.hub.opened(),
         Fact::Decided(decided) if decided.next.is_some() => coordinator.hub.opened(),
-        Fact::Decided(_) | Fact::Closed(_) => {}
+        Fact::Decided(_) | Fact::Closed(_) | Fact::Waived(_) => {}
     }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn run(coordinator: Arc<Coordinator>) {
 
 async fn regions(coordinator: &Coordinator) -> Result<(), StoreError> {
     // Keeps the era fresh: a failover of the store may have begun another.
-    coordinator.check_store().await?;
+    coordinator.check(&*coordinator.store).await?;
     for region in coordinator.store.regions().await? {
         let up = if link(&region) == Link::Up { 1.0 } else { 0.0 };
         metrics::region_up(region.name.to_string()).set(up);

@@ -4,7 +4,7 @@
 //! ```text
 //!          reports ─▶ aggregation ─┐                 ┌─▶ publication ─▶ facts, down
 //!   calls ─▶ api ─────────────────┼─▶ coordinator ──┤
-//!          deadlines ──────────────┘    one store    ├─▶ hub: wakes waits
+//!          deadlines, collection ──┘    one store    ├─▶ hub: wakes waits
 //!          repeats: what no region has answered ─────┘
 //! ```
 //!
@@ -15,6 +15,7 @@
 mod aggregation;
 mod api;
 mod backoff;
+mod collection;
 mod coordinator;
 mod deadlines;
 mod following;

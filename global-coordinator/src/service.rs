@@ -17,7 +17,7 @@ use crate::coordinator::Coordinator;
 use crate::options::Options;
 use crate::repeats::Greetings;
 use crate::store::Store;
-use crate::{aggregation, api, deadlines, following, gauges, repeats};
+use crate::{aggregation, api, collection, deadlines, following, gauges, repeats};
 
 /// Why the service did not start.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,7 @@ fn start_loops(coordinator: &Arc<Coordinator>, regions: Vec<RegionName>) {
     until_stop(coordinator, declare(Arc::clone(coordinator), regions));
     until_stop(coordinator, repeats::run(Arc::clone(coordinator), greeted));
     until_stop(coordinator, deadlines::run(Arc::clone(coordinator)));
+    until_stop(coordinator, collection::run(Arc::clone(coordinator)));
     until_stop(coordinator, following::run(Arc::clone(coordinator)));
     until_stop(coordinator, gauges::run(Arc::clone(coordinator)));
 }
@@ -119,7 +120,12 @@ async fn declare(coordinator: Arc<Coordinator>, regions: Vec<RegionName>) {
 async fn serve(coordinator: Arc<Coordinator>, listener: TcpListener, options: Options) {
     let deadline = Duration::from_secs(options.shutdown_deadline_seconds);
     let hosts = Hosts::new(Some(&options.advertise).filter(|address| !address.is_empty()));
-    let http = muster_http::Options { hosts, connections_max: options.connections_max, shutdown_deadline: deadline };
+    let http = muster_http::Options {
+        hosts,
+        connections_max: options.connections_max,
+        shutdown_deadline: deadline,
+        ..muster_http::Options::default()
+    };
     let router = api::router(Arc::clone(&coordinator));
     muster_http::serve(listener, router, http, coordinator.shutdown.clone()).await;
     coordinator.tasks.close();

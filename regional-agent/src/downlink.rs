@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muster_bus::{Bus, BusError, Down, Headers, Received};
 use muster_protocol::fact::{AgentId, Fact, Heartbeat, Welcome};
+use muster_protocol::identity::Era;
 use muster_protocol::listening::{GREET_MIN, Hear, LEAVE_TO_OTHERS, Listening, Welcomed, still_new};
 use muster_protocol::region::Command;
 use muster_telemetry::{TraceContext, metrics};
@@ -43,6 +44,8 @@ pub(crate) struct Downlink {
     agent: AgentId,
     address: String,
     asks: mpsc::Sender<Ask>,
+    /// The life of the coordinator's database that lacks nothing of ours.
+    told: watch::Receiver<Option<Era>>,
     link: watch::Sender<Link>,
     /// The zero of the machine's instants.
     started: Instant,
@@ -58,9 +61,10 @@ impl Downlink {
         agent: AgentId,
         address: String,
         asks: mpsc::Sender<Ask>,
+        told: watch::Receiver<Option<Era>>,
     ) -> Self {
         let link = watch::Sender::new(Link::BusAway("not tried yet".to_owned()));
-        Self { handle, bus, leading, agent, address, asks, link, started: Instant::now() }
+        Self { handle, bus, leading, agent, address, asks, told, link, started: Instant::now() }
     }
 
     /// How it stands with the coordinator, and every change of that.
@@ -82,14 +86,24 @@ impl Downlink {
         // Nothing can be said before the log's own end has been read.
         let mut status = self.handle.status();
         let _ = status.wait_for(|status| status.following).await;
+        let mut machine = self.ear();
         loop {
+            // A greeting names the era that has been told everything: where
+            // ends are still on their way, it is asked for them again.
+            if machine.era() != self.told.borrow().as_ref() {
+                machine = self.ear();
+            }
             let error = match self.bus.follow_down().await {
-                Ok(down) => self.hear(down).await,
+                Ok(down) => self.hear(&mut machine, down).await,
                 Err(error) => error,
             };
             self.bus_away(&error);
             tokio::time::sleep(GREET_MIN).await;
         }
+    }
+
+    fn ear(&self) -> Listening {
+        Listening::new(self.agent.clone(), self.address.clone())
     }
 
     fn bus_away(&self, error: &BusError) {
@@ -100,7 +114,7 @@ impl Downlink {
         self.link.send_replace(trouble);
     }
 
-    async fn hear(&self, mut down: Box<dyn Down>) -> BusError {
+    async fn hear(&self, machine: &mut Listening, mut down: Box<dyn Down>) -> BusError {
         self.link.send_if_modified(|link| {
             let away = matches!(link, Link::BusAway(_));
             if away {
@@ -108,14 +122,13 @@ impl Downlink {
             }
             away
         });
-        let mut machine = Listening::new(self.agent.clone(), self.address.clone());
         machine.followed(self.started.elapsed());
         loop {
             // While nothing is due this instant is not waited for.
             let next = self.started + machine.next_greeting().unwrap_or_default();
             tokio::select! {
                 received = down.next() => match received {
-                    Ok(received) => self.received(&mut machine, received).await,
+                    Ok(received) => self.received(machine, received).await,
                     Err(error) => return error,
                 },
                 () = tokio::time::sleep_until(next), if !machine.is_greeted() => {
@@ -164,7 +177,8 @@ impl Downlink {
                 if self.link.send_replace(Link::Up) != Link::Up {
                     info!(region = %welcome.region, "the coordinator answers");
                 }
-                let _ = self.asks.send(Ask::Everything).await;
+                let (era, ends) = (welcome.era.clone(), welcome.tell_ends);
+                let _ = self.asks.send(Ask::Everything { era, ends }).await;
             }
             Some(why) => {
                 let refused = Link::Refused(why.clone());
@@ -209,6 +223,7 @@ impl Downlink {
                 shard: stamp.shard,
                 index: stamp.index,
                 address: self.address.clone(),
+                era: self.told.borrow().clone(),
             };
             if let Err(error) = self.bus.send_up(&Upward::Heartbeat(heartbeat), Headers::new()).await {
                 debug!(%error, "show a sign of life");

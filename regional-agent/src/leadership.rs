@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::clock::wall_clock;
 use crate::driver::Handle;
 use crate::log::{Installed, RegionLog};
 
@@ -114,26 +115,35 @@ impl Leadership {
 
     async fn lead(&mut self) {
         let now = self.started.elapsed();
-        if let Some(command) = self.handle.read(|region| self.machine.count_time(region, now)) {
+        let at = wall_clock();
+        if let Some(command) = self.handle.read(|region| self.machine.count_time(region, now, at)) {
             self.submit(command).await;
         }
         let now = self.started.elapsed();
         if self.handle.read(|region| self.machine.looks_for_agents(region, now)) {
-            self.look_for_lost_agents().await;
+            self.look_at_agents().await;
         }
         if let Some(epoch) = self.handle.read(|region| self.machine.snapshot_due(region)) {
             self.snapshot(epoch).await;
         }
     }
 
-    async fn look_for_lost_agents(&mut self) {
+    /// Says which agents are gone, and raises the machine's version once all
+    /// that are here can run it.
+    async fn look_at_agents(&mut self) {
         let known: Vec<Writer> = self.handle.read(|region| region.writers().keys().copied().collect());
-        let registered: Vec<Writer> = match self.log.registrations().await {
-            Ok(registered) => registered.into_iter().map(|agent| agent.writer).collect(),
+        let agents = match self.log.registrations().await {
+            Ok(agents) => agents,
             Err(error) => return debug!(%error, "list the region's agents"),
         };
+        let registered: Vec<Writer> = agents.iter().map(|agent| agent.writer).collect();
         for command in self.machine.lost_agents(&known, &registered) {
             info!(?command, "an agent of the region is gone");
+            self.submit(command).await;
+        }
+        let announced = agents.iter().map(|agent| agent.machine_version);
+        if let Some(command) = self.handle.read(|region| self.machine.raises_version(region, announced)) {
+            info!(?command, "every agent of the region runs a higher version of its machine");
             self.submit(command).await;
         }
     }

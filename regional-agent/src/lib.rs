@@ -15,14 +15,17 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod api;
+mod clock;
 mod coordinator;
 mod downlink;
 pub mod driver;
 mod leadership;
 pub mod log;
 mod options;
+pub mod recover;
 mod reporter;
 mod service;
+mod sessions;
 mod startup;
 mod waiters;
 

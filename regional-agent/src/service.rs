@@ -21,6 +21,7 @@ use crate::leadership::{Leadership, Leading};
 use crate::log::RegionLog;
 use crate::options::Options;
 use crate::reporter::Reporter;
+use crate::sessions::Sessions;
 use crate::startup;
 
 /// Questions that wait for the reporter.
@@ -105,8 +106,9 @@ impl Service {
         let leading = Leading::default();
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let reporter = Reporter::new(handle.clone(), bus.clone(), leading.clone());
+        let told = reporter.told();
         let agent = new_instance(&options.name);
-        let downlink = Downlink::new(handle.clone(), bus.clone(), leading.clone(), agent, address.clone(), asks);
+        let downlink = Downlink::new(handle.clone(), bus.clone(), leading.clone(), agent, address.clone(), asks, told);
         let link = downlink.link();
         let leadership = Leadership::new(handle.clone(), log, leading, options.snapshot_every_entries);
         let background = tokio::spawn({
@@ -119,16 +121,19 @@ impl Service {
                 );
             }
         });
+        let sessions = Sessions::new(handle.clone());
+        let watching = tokio::spawn(sessions.clone().run(shutdown.clone()));
         let forwarder = Forwarder::new().map_err(StartError::Client)?;
         let coordinator = Coordinator::new(forwarder, options.coordinators.clone());
-        let api = Api::new(handle.clone(), coordinator, link, shutdown.clone());
+        let api = Api::new(handle.clone(), coordinator, link, sessions, shutdown.clone());
         let serve_options = muster_http::Options {
             hosts: Hosts::new(options.advertise.iter()),
             shutdown_deadline: Duration::from_secs(options.shutdown_seconds),
             ..muster_http::Options::default()
         };
         info!(%addr, %address, "the agent listens");
-        let serving = tokio::spawn(run(listener, api, serve_options, shutdown, parts, background, driver));
+        let serving =
+            tokio::spawn(run(listener, api, serve_options, shutdown, parts, vec![watching, background, driver]));
         Ok(Self { addr, handle, serving })
     }
 
@@ -146,12 +151,11 @@ async fn run(
     options: muster_http::Options,
     shutdown: CancellationToken,
     parts: CancellationToken,
-    background: JoinHandle<()>,
-    driver: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 ) {
     serve(listener, api.router(), options, shutdown).await;
     parts.cancel();
-    for task in [background, driver] {
+    for task in tasks {
         if let Err(error) = task.await {
             warn!(%error, "a part of the agent ended abnormally");
         }

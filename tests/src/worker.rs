@@ -22,6 +22,7 @@ pub struct Worker {
     /// Who it is.
     pub id: ParticipantId,
     history: History,
+    patience: Duration,
 }
 
 impl Worker {
@@ -29,7 +30,14 @@ impl Worker {
     #[must_use]
     pub fn new(client: Client, region: RegionName, id: ParticipantId, history: History) -> Self {
         // Whoever is away comes back: that is what the scenarios are about.
-        Self { client: client.patience(DEADLINE), region, id, history }
+        Self { client: client.patience(DEADLINE), region, id, history, patience: DEADLINE }
+    }
+
+    /// The same participant, who bears it for so long that nobody answers or
+    /// nothing is released.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { client: self.client.patience(patience), patience, ..self }
     }
 
     /// The same participant, calling with another client.
@@ -67,7 +75,7 @@ impl Worker {
 
     /// Waits for the release, for as long as a state may take.
     pub async fn wait(&self, target: &Target) -> Result<Released, Error> {
-        self.wait_for(target, DEADLINE).await
+        self.wait_for(target, self.patience).await
     }
 
     /// Waits for the release.
@@ -88,7 +96,7 @@ impl Worker {
     pub async fn arrive_and_wait(&self, target: &Target, arrival: Arrival) -> Result<Released, Error> {
         let what = What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
         let start = Instant::now();
-        let until = Some((start + DEADLINE).into());
+        let until = Some((start + self.patience).into());
         let waited = self.client.arrive_and_wait(target, &self.id, &arrival, until).await;
         // Two in one: whether the arrival stands is not told apart from the
         // wait, so it counts as one that may have been done.

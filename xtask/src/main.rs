@@ -7,6 +7,7 @@
 mod dependencies;
 mod links;
 mod manifest;
+mod promises;
 mod tidy;
 mod workspace;
 
@@ -44,6 +45,7 @@ fn run(task: Option<&str>) -> Result<Vec<String>> {
             let files = tidy::read_files()?;
             let mut findings = tidy::check(&files);
             findings.extend(links::check(&files));
+            findings.extend(promises::check(&files));
             println!("tidy: {} files read", files.len());
             Ok(findings)
         }

@@ -115,6 +115,7 @@ fn hello(region: &RegionName) -> Hello {
         head: 1,
         machine_version: MACHINE_VERSION,
         address: "http://127.0.0.1:7171".to_owned(),
+        era: None,
     }
 }
 
@@ -142,5 +143,8 @@ fn spec(regions: &[RegionName]) -> Spec {
         deadline_ms: None,
         release_when: Rule::All,
         retention_ms,
+        retention_generations: muster_protocol::caps::RETENTION_GENERATIONS_MAX,
+        failures_max: 0,
+        after: None,
     }
 }

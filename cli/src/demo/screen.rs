@@ -8,7 +8,7 @@ use muster_protocol::generation::State;
 use muster_protocol::identity::Timestamp;
 use muster_wire::answer::{Reason, Status};
 
-use crate::render;
+use crate::render::{self, visible, visible_line};
 
 /// More lines than this could be more than the terminal has.
 const BLOCK_LINES_MAX: usize = 16;
@@ -46,7 +46,7 @@ impl Screen {
     pub(crate) fn say(&mut self, text: &str) {
         let block = std::mem::take(&mut self.block);
         self.erase(block.len());
-        self.write(&format!("{}\n", text.trim_end()));
+        self.write(&format!("{}\n", visible(text.trim_end())));
         self.draw(block);
     }
 
@@ -133,7 +133,7 @@ fn missing(status: &Status) -> String {
 fn block(status: &Status, now: Timestamp) -> Vec<String> {
     let mut lines: Vec<String> = render::tree(status, now).lines().map(str::to_owned).collect();
     let told = !matches!(status.reason, Reason::WaitingForParticipants | Reason::Idle);
-    let message = if told { lines.pop() } else { Some(status.message.clone()) };
+    let message = if told { lines.pop() } else { Some(visible_line(&status.message)) };
     if lines.len() > BLOCK_LINES_MAX {
         let more = lines.len() - BLOCK_LINES_MAX;
         lines.truncate(BLOCK_LINES_MAX);

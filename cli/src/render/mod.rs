@@ -1,17 +1,21 @@
 //! Documents as people read them. Pure: documents and a clock's time in, text
-//! out.
+//! out, with nothing in it that a terminal would obey.
 
 mod status;
 mod table;
 mod time;
+mod visible;
 mod why;
 
 use muster_wire::definition::Change;
 use serde_json::Value;
 
-pub(crate) use self::status::{line, tree};
+#[cfg(test)]
+pub(crate) use self::status::tests;
+pub(crate) use self::status::{line, ranges, tree};
 pub(crate) use self::table::table;
 pub(crate) use self::time::{ago, now, until};
+pub(crate) use self::visible::{visible, visible_line};
 pub(crate) use self::why::why;
 
 /// One line for each field that differs.

@@ -3,18 +3,23 @@
 //! ```text
 //! who, and already there? ──ok before──────────────────────▶ wait
 //!          │                                                  ▲
+//!     open a session                                          │
 //!          ▼                                                  │
 //!     start the child ──exit 0──▶ arrive ok ──────────────────┘
-//!          │    │ ╲
-//!          │    │  ╲─exit n, signal n──▶ arrive failed, end with the child's code
-//!          │    └─a signal for us──▶ hand it on; interrupted: nothing arrives
+//!          │   │ │ ╲
+//!          │   │ │  ╲─exit n, signal n──▶ arrive failed, end with the child's code
+//!          │   │ └─session lost or fenced──▶ stop it, end with 5: nothing arrives
+//!          │   └─a signal for us──▶ hand it on; interrupted: nothing arrives
 //!          └─can't start──▶ 126, 127: nothing arrives
 //! ```
+//!
+//! The session is closed at the end of each of these ways.
 
 mod child;
+mod session;
 
 use clap::{Args, ValueEnum};
-use muster_client::{Client, Target};
+use muster_client::{Client, Session, Target};
 use muster_protocol::generation::State;
 use muster_protocol::region::ArrivalOutcome;
 use muster_wire::answer::{Participant as Known, ParticipantState};
@@ -22,22 +27,18 @@ use muster_wire::code::Code;
 use muster_wire::request::Arrival;
 
 use self::child::{Child, Ended, Signals};
-use crate::arguments::TargetArgument;
+use crate::arguments::PartArguments;
 use crate::connect::Context;
 use crate::failure::Failure;
-use crate::participant::{Participant, ParticipantArgument};
+use crate::participant::Participant;
+use crate::render::visible_line;
 use crate::{arrive, wait};
 
 /// `muster run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     #[command(flatten)]
-    target: TargetArgument,
-    #[command(flatten)]
-    participant: ParticipantArgument,
-    /// Which incarnation of the participant; the next one when left out
-    #[arg(long, env = "MUSTER_ATTEMPT", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-    attempt: Option<u32>,
+    part: PartArguments,
     /// Arrive, and do not wait for the release
     #[arg(long)]
     pub(crate) no_wait: bool,
@@ -68,40 +69,30 @@ struct Part {
     target: Target,
     participant: Participant,
     attempt: Option<u32>,
+    session: Option<Session>,
 }
 
 pub(crate) async fn run(arguments: RunArguments, context: &Context) -> Result<(), Failure> {
-    let participant = arguments.participant.resolve()?;
+    let participant = arguments.part.participant.resolve()?;
     // Before the child there is nothing to lose: a service that is away is told
     // soon. Time counts again once the work is done.
     let client = context.participant(context.until())?;
-    let target = client.resolve(&context.target(&arguments.target.target)?).await?;
-    let mut part = Part { client, target, participant, attempt: arguments.attempt };
+    let target = client.resolve(&context.target(&arguments.part.target.target)?).await?;
+    let mut part = Part { client, target, participant, attempt: arguments.part.attempt, session: None };
     let known = part.look().await?;
     let done = known.as_ref().is_some_and(|known| known.state == ParticipantState::Arrived);
     if done && !arguments.again {
         context.tell(&format!("{} has arrived before and is not run again (--again runs it)", part.participant.id));
-    } else {
-        part.attempt = part.attempt.or_else(|| known.as_ref().and_then(next_attempt));
-        let mut signals = Signals::listen()?;
-        let ended = part.work(&arguments.command, &mut signals).await?;
-        let id = part.participant.id.clone();
-        let rest = async {
-            part.client = context.participant(context.until_from_now())?;
-            part.tell(&ended, arguments.on_fail, context).await?;
-            part.pass(arguments.no_wait, context).await
-        };
-        // Once they are listened to, signals do nothing by themselves.
-        return tokio::select! {
-            biased;
-            passed = rest => passed,
-            code = signals.stopped() => {
-                eprintln!("muster: interrupted before the release; {id} may have arrived, and an arrival stands");
-                Err(Failure::Code(code))
-            }
-        };
+        return part.pass(arguments.no_wait, context).await;
     }
-    part.pass(arguments.no_wait, context).await
+    part.session = session::open(&part.client, &part.target, &part.participant).await?;
+    let given = part.session.as_ref().and_then(|session| session.participants().first()).map(|work| work.attempt);
+    part.attempt = part.attempt.or(given).or_else(|| known.as_ref().and_then(next_attempt));
+    let outcome = part.run(&arguments, context).await;
+    if let Some(session) = part.session {
+        session::close(session).await;
+    }
+    outcome
 }
 
 /// The attempt after what was withdrawn or failed; the first needs no number.
@@ -132,6 +123,27 @@ impl Part {
         }
     }
 
+    /// From the child's start to the release, or to why there is none.
+    async fn run(&mut self, arguments: &RunArguments, context: &Context) -> Result<(), Failure> {
+        let mut signals = Signals::listen()?;
+        let ended = self.work(&arguments.command, &mut signals).await?;
+        let id = self.participant.id.clone();
+        let rest = async {
+            self.client = context.participant(context.until_from_now())?;
+            self.tell(&ended, arguments.on_fail, context).await?;
+            self.pass(arguments.no_wait, context).await
+        };
+        // Once they are listened to, signals do nothing by themselves.
+        tokio::select! {
+            biased;
+            passed = rest => passed,
+            code = signals.stopped() => {
+                eprintln!("muster: interrupted before the release; {id} may have arrived, and an arrival stands");
+                Err(Failure::Code(code))
+            }
+        }
+    }
+
     async fn work(&self, command: &[String], signals: &mut Signals) -> Result<Ended, Failure> {
         let mut environment = vec![
             ("MUSTER_BARRIER", self.target.barrier.to_string()),
@@ -141,7 +153,7 @@ impl Part {
         environment.extend(self.target.generation.iter().map(|id| ("MUSTER_GENERATION", id.to_string())));
         environment.extend(self.participant.region.iter().map(|region| ("MUSTER_REGION", region.to_string())));
         match Child::start(command, &environment) {
-            Ok(child) => Ok(child.run(signals).await?),
+            Ok(child) => child.run(signals, session::over(self.session.as_ref())).await,
             Err(error) => {
                 let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
                 eprintln!("muster: start {:?}: {error}; nothing arrived", command[0]);
@@ -153,6 +165,12 @@ impl Part {
     /// Arrives with what the child came to; a child that failed ends with its
     /// own code.
     async fn tell(&self, ended: &Ended, on_fail: OnFail, context: &Context) -> Result<(), Failure> {
+        if let Some(over) = &ended.over {
+            return Err(Failure::refused(
+                over.code,
+                format!("{} has not arrived: {}", self.participant.id, over.detail),
+            ));
+        }
         if ended.interrupted {
             eprintln!("muster: interrupted; {} has not arrived, and may run again", self.participant.id);
             return Err(Failure::Code(ended.code));
@@ -165,6 +183,7 @@ impl Part {
             attempt: self.attempt,
             outcome: failed.then_some(ArrivalOutcome::Failed),
             note: ended.note.clone(),
+            session: self.session.as_ref().map(Session::id),
             region: self.participant.region.clone(),
             ..Arrival::default()
         };
@@ -175,12 +194,13 @@ impl Part {
                 Ok(())
             }
             (Ok(arrived), true) => {
-                eprintln!("muster: {}: {}", arrive::sentence(&arrived), ended.note.as_deref().unwrap_or_default());
+                let sentence = visible_line(&arrive::sentence(&arrived));
+                eprintln!("muster: {sentence}: {}", ended.note.as_deref().unwrap_or_default());
                 Err(Failure::Code(ended.code))
             }
             (Err(error), false) => Err(error.into()),
             (Err(error), true) => {
-                eprintln!("muster: the failure could not be told: {error}");
+                eprintln!("muster: the failure could not be told: {}", visible_line(&error.to_string()));
                 Err(Failure::Code(ended.code))
             }
         }
@@ -192,8 +212,23 @@ impl Part {
             return Ok(());
         }
         self.client = context.participant(context.until_from_now())?;
-        let released = self.client.wait(&self.target, context.until_from_now()).await?;
+        let released = tokio::select! {
+            biased;
+            released = self.client.wait(&self.target, context.until_from_now()) => released?,
+            lost = self.lost_arrival() => return Err(lost),
+        };
         wait::show(&released, context)
+    }
+
+    /// Ends when the arrival does not count any more, because its session is
+    /// over.
+    async fn lost_arrival(&self) -> Failure {
+        let over = session::over(self.session.as_ref()).await;
+        if !session::arrival_needs_it(&self.client, &self.target).await {
+            return std::future::pending().await;
+        }
+        let id = &self.participant.id;
+        Failure::refused(over.code, format!("{id} had arrived, and that counts no more: {}", over.detail))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_bus::{Headers, Place, Poison, Received};
-use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing};
+use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing, Welcome};
 use muster_protocol::identity::History;
 use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::report::RegionReport;
@@ -64,7 +64,9 @@ impl Batch {
                 entry.insert(new);
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
-                if entry.get().report.stamp.index < new.report.stamp.index {
+                // At one index the later word was said for a later entry of the
+                // batch there, or for another life of the store.
+                if entry.get().report.stamp.index <= new.report.stamp.index {
                     entry.insert(new);
                 }
             }
@@ -91,10 +93,14 @@ impl Batch {
         if heartbeats.is_empty() {
             return Ok(());
         }
-        skip_defect(
-            persist(coordinator, "signs of life", || coordinator.store.heartbeats(&heartbeats)).await,
-            "signs of life",
-        )
+        let what = "signs of life";
+        match persist(coordinator, what, || coordinator.store.heartbeats(&heartbeats)).await {
+            Ok(welcomes) => {
+                welcome_anew(coordinator, welcomes).await;
+                Ok(())
+            }
+            Err(gave_up) => skip_defect(Err(gave_up), what),
+        }
     }
 }
 
@@ -106,6 +112,17 @@ pub(super) async fn set_aside(coordinator: &Coordinator, poison: &[(Place, Poiso
     }
     let kept = persist(coordinator, "records set aside", || coordinator.store.set_aside(poison)).await;
     skip_defect(kept, "records set aside")
+}
+
+/// Tells agents that the database has begun another life: it may have lost what
+/// they were told.
+async fn welcome_anew(coordinator: &Coordinator, welcomes: Vec<Welcome>) {
+    for welcome in &welcomes {
+        let (region, agent) = (&welcome.region, &welcome.agent.name);
+        tracing::info!(%region, agent, tell_ends = welcome.tell_ends, "the store began another life; asking anew");
+    }
+    let records = welcomes.into_iter().map(|welcome| (Downward::Welcome(welcome), Headers::new()));
+    coordinator.send_down(records.collect()).await;
 }
 
 async fn greet(
@@ -164,6 +181,7 @@ mod tests {
             head: 1,
             machine_version: 1,
             address: "http://127.0.0.1:7171".to_owned(),
+            era: None,
         };
         let place = Place { topic: "muster.region.us-east".to_owned(), partition: 0, offset: 0 };
         Received { place, headers: Headers::new(), content: Ok(Upward::Hello(hello)) }

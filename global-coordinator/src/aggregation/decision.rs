@@ -57,12 +57,12 @@ async fn decide_part(coordinator: &Arc<Coordinator>, part: &[Reported]) -> Resul
     let spans: Vec<Span> = part.iter().map(span).collect();
     let whole = tracing::info_span!("decide batch", reports = part.len());
     part.iter().filter_map(|one| TraceContext::from_map(&one.headers)).for_each(|context| context.link(&whole));
-    let ask = || coordinator.decide(commands.clone(), Mode::Commit).boxed();
+    let ask = || coordinator.decide(&*coordinator.store, commands.clone(), Mode::Commit).boxed();
     let steps = persist(coordinator, "reports", ask).instrument(whole).await?;
     fail::fail_point!("coordinator.committed");
     let mut records: Vec<(Downward, Headers)> = Vec::new();
     for ((step, one), span) in steps.into_iter().zip(part).zip(spans) {
-        tell_refusal(&step, one);
+        tell_refusal(coordinator, &step, one);
         measure(coordinator, &one.report, &step);
         if !step.facts.is_empty() {
             let headers = headers(&span, part, one);
@@ -101,12 +101,17 @@ fn headers(span: &Span, part: &[Reported], one: &Reported) -> Headers {
     }
 }
 
-fn tell_refusal(step: &Step, one: &Reported) {
+fn tell_refusal(coordinator: &Coordinator, step: &Step, one: &Reported) {
     let Err(refusal) = &step.reply else { return };
     let (generation, region) = (&one.report.generation, &one.report.region);
     match refusal {
         // A life of the log that does not count; greeting it says so.
         Refusal::ForeignReport => tracing::debug!(%generation, %region, "a report of another life of the region"),
+        // Past its retention, and the region has not heard that.
+        Refusal::NoSuchGeneration => {
+            tracing::debug!(%generation, %region, "a report of a generation that is not there");
+            coordinator.collection.tell(&generation.barrier);
+        }
         refusal => tracing::warn!(%generation, %region, ?refusal, "a report that fits no generation"),
     }
 }

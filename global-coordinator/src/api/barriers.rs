@@ -4,11 +4,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use muster_http::extract::{Body, NoParameters};
-use muster_http::{Answer, BarrierPath, Failure, Json, Query};
+use muster_http::extract::NoParameters;
+use muster_http::{Answer, BarrierPath, Call, Failure, Json, Query};
 use muster_protocol::global::{self, Command, Expect, Refusal, Reply};
 use muster_protocol::name::BarrierName;
-use muster_protocol::spec::Spec;
+use muster_protocol::outcome::Override;
+use muster_protocol::spec::{Scope, Spec};
 use muster_wire::answer::{Applied, Barrier, Deleted, Page};
 use muster_wire::code::Code;
 use muster_wire::definition::{self, Parsed};
@@ -16,7 +17,8 @@ use muster_wire::problem::Problem;
 use serde::Deserialize;
 
 use super::generations::page_limit;
-use super::{App, decide, refuse};
+use super::overrule::limited;
+use super::{App, decide, refuse, regional};
 use crate::coordinator::Coordinator;
 use crate::store::Mode;
 
@@ -49,7 +51,7 @@ pub(super) async fn list(
 ) -> Answer<axum::Json<Page<Barrier>>> {
     let ListParameters { prefix, limit, cursor } = parameters;
     let limit = page_limit(limit)?;
-    let page = coordinator.store.barriers(prefix.as_deref(), cursor, limit).await.map_err(refuse::store)?;
+    let page = coordinator.calls.barriers(prefix.as_deref(), cursor, limit).await.map_err(refuse::store)?;
     let items = page.items.iter().filter_map(|barrier| Some(speak(barrier, barrier.spec()?))).collect();
     Ok(axum::Json(Page { items, cursor: page.next }))
 }
@@ -60,7 +62,7 @@ pub(super) async fn one(
     BarrierPath(name): BarrierPath,
     Query(NoParameters {}): Query<NoParameters>,
 ) -> Answer<Response> {
-    let known = coordinator.store.barrier(&name).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(&name).await.map_err(refuse::store)?;
     match known.as_ref().and_then(|known| Some(speak(known, known.spec()?))) {
         Some(barrier) => Ok(tagged(barrier.revision, StatusCode::OK, barrier)),
         None => Err(refuse::not_defined(&name)),
@@ -72,12 +74,14 @@ pub(super) async fn apply(
     State(coordinator): App,
     BarrierPath(name): BarrierPath,
     Query(parameters): Query<ApplyParameters>,
-    headers: HeaderMap,
-    Body(body): Body,
+    call: Call,
 ) -> Answer<Response> {
-    let parsed = definition::parse(&name, &body)?;
+    let parsed = definition::parse(&name, &call.body)?;
+    if parsed.spec.scope == Scope::Regional {
+        return regional::define(&coordinator, &parsed.spec, call).await;
+    }
     let replace = parameters.replace.unwrap_or(false);
-    let expect = expectation(&coordinator, &name, &headers, replace).await?;
+    let expect = expectation(&coordinator, &name, &call.headers, replace).await?;
     let dry_run = parameters.dry_run.unwrap_or(false);
     let mode = if dry_run { Mode::DryRun } else { Mode::Commit };
     let command = Command::Define { spec: Box::new(parsed.spec.clone()), expect };
@@ -85,9 +89,9 @@ pub(super) async fn apply(
     match step.reply {
         Ok(Reply::Defined { revision, created, changed }) => {
             // The definition that counts, and how many gather under it.
-            let gathering = coordinator.store.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
+            let gathering = coordinator.calls.barrier(&name).await.map_err(refuse::store)?.map_or(0, |b| b.gathering);
             let effective = parsed.effective;
-            let barrier = Barrier { name, revision, spec: short(&parsed.spec), effective, gathering };
+            let barrier = Barrier { name, revision, spec: definition::brief(&parsed.spec), effective, gathering };
             let status = if created && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
             Ok(tagged(revision, status, Applied { barrier, created, changed, dry_run }))
         }
@@ -110,8 +114,9 @@ pub(super) async fn delete(
         let detail = "deleting by force breaks what gathers; say why: `?force=true&reason=…`";
         return Err(Failure::new(Code::BadRequest, detail));
     }
-    super::abort::limited("reason", &reason)?;
-    let step = decide(&coordinator, &name, Command::Delete { force, actor: None, reason }, Mode::Commit).await?;
+    limited("reason", &reason)?;
+    let by = Override { actor: None, reason };
+    let step = decide(&coordinator, &name, Command::Delete { force, by }, Mode::Commit).await?;
     match step.reply {
         Ok(Reply::Deleted { changed, broken }) => {
             let broken = broken.iter().map(|id| id.label().to_string()).collect();
@@ -134,7 +139,7 @@ async fn expectation(
     };
     let tag = tag.to_str().unwrap_or_default().trim();
     if tag == "*" {
-        let known = coordinator.store.barrier(name).await.map_err(refuse::store)?;
+        let known = coordinator.calls.barrier(name).await.map_err(refuse::store)?;
         return match known.filter(|known| known.spec().is_some()) {
             Some(known) => Ok(Expect::Revision(known.revision)),
             None => Err(refuse::precondition(name, 0)),
@@ -164,31 +169,10 @@ fn speak(barrier: &global::Barrier, spec: &Spec) -> Barrier {
     Barrier {
         name: barrier.name.clone(),
         revision: barrier.revision,
-        spec: short(spec),
+        spec: definition::brief(spec),
         effective: definition::effective(spec),
         gathering: barrier.gathering,
     }
-}
-
-/// The definition as one would write it: without what is so anyway.
-fn short(spec: &Spec) -> serde_json::Value {
-    let mut document = definition::effective(spec);
-    let retention = definition::RETENTION_MS_DEFAULT;
-    let default = Spec {
-        description: String::new(),
-        owner: String::new(),
-        labels: std::collections::BTreeMap::new(),
-        retention_ms: retention,
-        ..spec.clone()
-    };
-    let defaults = definition::effective(&default);
-    if let Some(fields) = document.as_object_mut() {
-        let always = ["name", "regions", "generations", "deadline"];
-        fields.retain(|name, value| {
-            always.contains(&name.as_str()) || defaults.get(name) != Some(&*value) || name == "maxOpen"
-        });
-    }
-    document
 }
 
 fn tagged<T: serde::Serialize>(revision: u64, status: StatusCode, body: T) -> Response {

@@ -6,7 +6,7 @@ use http::StatusCode;
 use muster_http::extract::NoParameters;
 use muster_http::{Answer, BarrierPath, Failure, Json, Query};
 use muster_protocol::generation;
-use muster_protocol::global::{Command, Reply};
+use muster_protocol::global::{Command, Refusal, Reply};
 use muster_protocol::name::RegionName;
 use muster_wire::answer::{GenerationRow, Opened, Page};
 use muster_wire::code::Code;
@@ -72,7 +72,7 @@ pub(super) async fn history(
     BarrierPath(name): BarrierPath,
     Query(parameters): Query<HistoryParameters>,
 ) -> Answer<axum::Json<Page<GenerationRow>>> {
-    let known = coordinator.store.barrier(&name).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(&name).await.map_err(refuse::store)?;
     if known.is_none_or(|known| known.revision == 0) {
         return Err(refuse::not_defined(&name));
     }
@@ -88,7 +88,7 @@ async fn page(
     limit: Option<u32>,
 ) -> Answer<axum::Json<Page<GenerationRow>>> {
     let limit = page_limit(limit)?;
-    let page = coordinator.store.generations(filter, cursor, limit).await.map_err(refuse::store)?;
+    let page = coordinator.calls.generations(filter, cursor, limit).await.map_err(refuse::store)?;
     let words = Words::read(coordinator).await?;
     let items = page.items.iter().map(|row| list_row(&words.view(coordinator, row))).collect();
     Ok(axum::Json(Page { items, cursor: page.next }))
@@ -121,6 +121,7 @@ pub(super) async fn open(
             Ok((status, axum::Json(opened)).into_response())
         }
         Ok(reply) => Err(unexpected(&reply)),
+        Err(Refusal::RegionBehind { region }) => Err(refuse::behind(Code::CannotOpen, &region)),
         Err(refusal) => Err(refuse::refusal(&name, refusal)),
     }
 }

@@ -55,7 +55,7 @@ async fn to_region_in_query(coordinator: &Coordinator, barrier: &BarrierName, ca
 }
 
 /// The region in a query; everything else there is the agent's to read.
-fn in_query(uri: &Uri) -> Answer<Option<RegionName>> {
+pub(super) fn in_query(uri: &Uri) -> Answer<Option<RegionName>> {
     let parameters: Vec<(String, String)> = extract::query(uri)?;
     let region = parameters.into_iter().find(|(name, _)| name == "region");
     region.map(|(_, region)| region_named(&region)).transpose()
@@ -67,18 +67,27 @@ async fn hand_on(
     region: &RegionName,
     call: &Call,
 ) -> Answer<Response> {
-    let regions = coordinator.regions().await.map_err(refuse::store)?;
-    let row = regions
-        .get(region)
-        .ok_or_else(|| refuse::unknown_region(region.as_str(), regions.keys().map(RegionName::as_str)))?;
+    let row = declared(coordinator, region).await?;
     takes_part(coordinator, barrier, region).await?;
-    coordinator.forwarder.forward(&addresses(row), &format!("region {region}"), call).await
+    coordinator.forwarder.forward(&addresses(&row), &format!("region {region}"), call).await
+}
+
+/// Hands a call on to an agent of a region.
+pub(super) async fn to_region(coordinator: &Coordinator, region: &RegionName, call: &Call) -> Answer<Response> {
+    let row = declared(coordinator, region).await?;
+    coordinator.forwarder.forward(&addresses(&row), &format!("region {region}"), call).await
+}
+
+async fn declared(coordinator: &Coordinator, region: &RegionName) -> Answer<RegionRow> {
+    let regions = coordinator.regions().await.map_err(refuse::store)?;
+    let row = regions.get(region).cloned();
+    row.ok_or_else(|| refuse::unknown_region(region.as_str(), regions.keys().map(RegionName::as_str)))
 }
 
 /// Whether the region has a part in the barrier as it is defined. Of a barrier
 /// that is deleted or changed, only the region knows what it still has.
 async fn takes_part(coordinator: &Coordinator, barrier: &BarrierName, region: &RegionName) -> Answer<()> {
-    let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
     let known = known.filter(|known| known.revision > 0).ok_or_else(|| refuse::not_defined(barrier))?;
     match known.spec() {
         Some(spec) if known.revision == 1 && !spec.regions.contains_key(region) => {
@@ -91,7 +100,7 @@ async fn takes_part(coordinator: &Coordinator, barrier: &BarrierName, region: &R
 }
 
 async fn region_required(coordinator: &Coordinator, barrier: &BarrierName) -> Failure {
-    let known = match coordinator.store.barrier(barrier).await {
+    let known = match coordinator.calls.barrier(barrier).await {
         Ok(known) => known,
         Err(error) => return refuse::store(error),
     };
@@ -106,7 +115,7 @@ async fn region_required(coordinator: &Coordinator, barrier: &BarrierName) -> Fa
 
 /// Where the region's agents can be reached: those heard lately first, in
 /// another order each time, then those that may have died.
-fn addresses(region: &RegionRow) -> Vec<String> {
+pub(super) fn addresses(region: &RegionRow) -> Vec<String> {
     let silent = Duration::from_millis(u64::try_from(SILENT_AFTER_MS).unwrap_or(u64::MAX));
     let (mut live, mut rest): (Vec<&AgentRow>, Vec<&AgentRow>) =
         region.agents.iter().partition(|agent| agent.silence <= silent);

@@ -1,9 +1,11 @@
 //! Finding the generation that a call means, or saying what is wrong.
 
+use std::collections::BTreeMap;
+
 use muster_http::{Answer, Failure};
 use muster_protocol::generation::State;
-use muster_protocol::global::Barrier;
-use muster_protocol::name::BarrierName;
+use muster_protocol::global::{Barrier, Declared};
+use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::spec::Generations;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -43,7 +45,7 @@ pub(super) async fn generation(
 /// it, unless the barrier has but one.
 pub(super) async fn named(coordinator: &Coordinator, barrier: &BarrierName, id: &Reference) -> Answer<Found> {
     if *id == Reference::Latest {
-        let defined = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+        let defined = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
         if let Some(spec) = defined.as_ref().and_then(Barrier::spec)
             && spec.generations != Generations::Single
         {
@@ -59,7 +61,7 @@ async fn generation_required(coordinator: &Coordinator, barrier: &BarrierName) -
         states: vec![State::Gathering],
         ..GenerationFilter::default()
     };
-    let open = match coordinator.store.generations(&filter, None, OPEN_LISTED_MAX).await {
+    let open = match coordinator.calls.generations(&filter, None, OPEN_LISTED_MAX).await {
         Ok(page) => page.items,
         Err(error) => return refuse::store(error),
     };
@@ -71,14 +73,14 @@ async fn generation_required(coordinator: &Coordinator, barrier: &BarrierName) -
 
 /// A generation, or what is wrong with asking for it.
 pub(super) async fn find(coordinator: &Coordinator, barrier: &BarrierName, id: &Reference) -> Answer<Found> {
-    if let Some(row) = coordinator.store.generation(barrier, id).await.map_err(refuse::store)? {
+    if let Some(row) = coordinator.calls.generation(barrier, id).await.map_err(refuse::store)? {
         return Ok(Found::Row(Box::new(row)));
     }
-    let known = coordinator.store.barrier(barrier).await.map_err(refuse::store)?;
+    let known = coordinator.calls.barrier(barrier).await.map_err(refuse::store)?;
     let known = known.filter(|known| known.revision > 0).ok_or_else(|| refuse::not_defined(barrier))?;
     // It may have opened between the two reads; then the barrier counts it, and
     // without this look it would be taken for one that is past its retention.
-    if let Some(row) = coordinator.store.generation(barrier, id).await.map_err(refuse::store)? {
+    if let Some(row) = coordinator.calls.generation(barrier, id).await.map_err(refuse::store)? {
         return Ok(Found::Row(Box::new(row)));
     }
     let Some(spec) = known.spec() else {
@@ -119,6 +121,7 @@ fn absent(barrier: &Barrier, generations: Generations, id: &Reference) -> Answer
 /// What is needed to speak of generations, read together.
 pub(super) struct Words {
     regions: std::sync::Arc<Regions>,
+    declared: BTreeMap<RegionName, Declared>,
     era: muster_protocol::identity::Era,
 }
 
@@ -126,13 +129,18 @@ impl Words {
     pub(super) async fn read(coordinator: &Coordinator) -> Answer<Self> {
         let regions = coordinator.regions().await.map_err(refuse::store)?;
         let era = coordinator.era().await.map_err(refuse::store)?;
-        Ok(Self { regions, era })
+        let declared = regions.iter().map(|(name, region)| (name.clone(), region.declared())).collect();
+        Ok(Self { regions, declared, era })
     }
 
     pub(super) fn view<'a>(&'a self, coordinator: &Coordinator, row: &'a GenerationRow) -> View<'a> {
         let id = &row.generation.id;
         let waiting = coordinator.hub.waiting(&id.barrier, id.n);
-        View { row, regions: &self.regions, era: &self.era, waiting, now: now() }
+        View { row, regions: &self.regions, declared: &self.declared, era: &self.era, waiting, now: now() }
+    }
+
+    pub(super) fn regions(&self) -> &Regions {
+        &self.regions
     }
 
     pub(super) fn era(&self) -> &muster_protocol::identity::Era {

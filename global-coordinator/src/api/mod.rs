@@ -1,15 +1,19 @@
 //! The coordinator's HTTP API (`docs/api.md`). What one region alone knows is
 //! handed on to an agent of that region, one hop.
 
-mod abort;
+mod audit;
 mod barriers;
 mod generations;
 mod handing_on;
 mod lookup;
+mod overrule;
 mod readiness;
 mod refuse;
+mod regional;
 mod regions;
+mod sessions;
 mod several;
+mod silent;
 mod status;
 mod wait;
 
@@ -17,7 +21,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, post, put};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get, post, put};
 use muster_http::extract::body_limit;
 use muster_http::{Answer, Failure, routes};
 use muster_protocol::caps;
@@ -48,8 +53,7 @@ pub(crate) fn router(coordinator: Arc<Coordinator>) -> Router {
     let barrier = "/v1/barriers/{namespace}/{name}";
     let generation = format!("{barrier}/generations/{{id}}");
     let below = |path: &str| format!("{generation}{path}");
-    Router::new()
-        .route("/v1/barriers", get(barriers::list))
+    let of_barriers = Router::new()
         .route(
             barrier,
             get(barriers::one)
@@ -57,14 +61,15 @@ pub(crate) fn router(coordinator: Arc<Coordinator>) -> Router {
                 .delete(barriers::delete)
                 .layer(body_limit(caps::DEFINITION_BYTES_MAX)),
         )
-        .route("/v1/generations", get(generations::list))
         .route(&format!("{barrier}/generations"), get(generations::history).post(generations::open))
         .route(&generation, get(status::status))
         .route(&below("/explain"), get(status::explain))
         .route(&below("/outputs"), get(status::outputs))
         .route(&below("/wait"), get(wait::one))
-        .route("/v1/wait", get(several::several))
-        .route(&below("/abort"), post(abort::abort))
+        .route(&below("/abort"), post(overrule::abort))
+        .route(&below("/release"), post(overrule::release))
+        .route(&below("/waive"), post(overrule::waive))
+        .route(&below("/retry"), post(overrule::retry))
         .route(&below("/arrivals"), post(handing_on::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
         .route(
             &below("/arrivals/{participant}"),
@@ -78,9 +83,25 @@ pub(crate) fn router(coordinator: Arc<Coordinator>) -> Router {
             put(handing_on::arrival).post(handing_on::arrival).delete(handing_on::by_query),
         )
         .route(&format!("{barrier}/wait"), get(wait::one))
-        .route(&format!("{barrier}/abort"), post(abort::abort))
+        .route(&format!("{barrier}/abort"), post(overrule::abort))
+        .route(&format!("{barrier}/release"), post(overrule::release))
+        .route(&format!("{barrier}/waive"), post(overrule::waive))
+        .route(&format!("{barrier}/retry"), post(overrule::retry))
+        .route_layer(from_fn_with_state(Arc::clone(&coordinator), regional::hand_on));
+    Router::new()
+        .merge(of_barriers)
+        .route("/v1/barriers", get(barriers::list))
+        .route("/v1/generations", get(generations::list))
+        .route("/v1/wait", get(several::several))
+        .route("/v1/sessions", post(sessions::open))
+        .route("/v1/sessions/{session}", delete(sessions::of_query))
+        .route("/v1/sessions/{session}/heartbeat", put(sessions::of_query).post(sessions::of_query))
         .route("/v1/regions", get(regions::list))
         .route("/v1/regions/{region}", get(regions::one).put(regions::declare))
+        .route("/v1/regions/{region}/drain", post(regions::drain))
+        .route("/v1/regions/{region}/resume", post(regions::resume))
+        .route("/v1/regions/{region}/adopt", post(regions::adopt))
+        .route("/v1/audit", get(audit::list))
         .route("/readyz", get(readiness::readyz))
         .merge(routes::common(version))
         .with_state(coordinator)
@@ -105,7 +126,7 @@ async fn decide(coordinator: &Arc<Coordinator>, barrier: &BarrierName, command: 
         let mut tries = 0;
         loop {
             tries += 1;
-            match coordinator.decide(vec![(barrier.clone(), command.clone())], mode).await {
+            match coordinator.decide(&*coordinator.calls, vec![(barrier.clone(), command.clone())], mode).await {
                 Ok(steps) => {
                     let step = steps.into_iter().next();
                     let mut step = step.ok_or_else(|| Failure::new(Code::Internal, "the store gave no answer"))?;

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// people ask; the facts go out when the bus is back.
 pub(super) async fn readyz(State(coordinator): App, Query(parameters): Query<ready::Parameters>) -> Response {
     let (store, bus) = tokio::join!(
-        tokio::time::timeout(PATIENCE, coordinator.check_store()),
+        tokio::time::timeout(PATIENCE, coordinator.check(&*coordinator.calls)),
         tokio::time::timeout(PATIENCE, coordinator.bus.check()),
     );
     let late = || format!("no answer within {} s", PATIENCE.as_secs());

@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::App;
 use super::lookup::{Words, generation};
 use super::wait::{WAIT_DEFAULT, verdict};
+use super::{App, silent};
 use crate::coordinator::Coordinator;
 use crate::status;
 use crate::store::GenerationRow;
@@ -117,7 +117,7 @@ impl Reader<'_> {
             if *self.id != Reference::Latest {
                 std::future::pending::<()>().await;
             }
-            let latest = self.coordinator.store.generation(self.barrier, self.id).await;
+            let latest = self.coordinator.calls.generation(self.barrier, self.id).await;
             if latest.is_ok_and(|latest| latest.is_some_and(|latest| latest.generation.id.n != row.generation.id.n)) {
                 return;
             }
@@ -137,7 +137,8 @@ pub(super) async fn explain(
 ) -> Answer<axum::Json<Explanation>> {
     let row = generation(&coordinator, &path.barrier, &path.id).await?;
     let words = Words::read(&coordinator).await?;
-    Ok(axum::Json(status::explain(&words.view(&coordinator, &row))))
+    let heard = silent::heard(&coordinator, words.regions(), &row).await;
+    Ok(axum::Json(status::explain(&words.view(&coordinator, &row), &heard)))
 }
 
 /// GET G/outputs: what participants left, once it is released.

@@ -11,12 +11,14 @@ mod tests;
 use std::collections::BTreeMap;
 
 use muster_protocol::generation::State;
+use muster_protocol::global::{self, Context, Declared, Waiver};
 use muster_protocol::identity::{Era, Timestamp};
-use muster_protocol::name::RegionName;
+use muster_protocol::name::{RegionName, ZoneName};
 use muster_protocol::outcome::Outcome;
-use muster_protocol::report::RegionReport;
+use muster_protocol::participants::IdSet;
+use muster_protocol::report::{Apart, RegionReport, ZoneReport};
 use muster_protocol::spec::Slice;
-use muster_wire::answer::{self, Link, NextEvent, Reason, RegionState, Status};
+use muster_wire::answer::{self, Link, NextEvent, Reason, RegionState, Status, ZoneStatus};
 use muster_wire::time::rfc3339;
 use muster_wire::verdict;
 
@@ -33,6 +35,8 @@ pub(crate) struct View<'a> {
     pub(crate) row: &'a GenerationRow,
     /// The declared regions.
     pub(crate) regions: &'a BTreeMap<RegionName, RegionRow>,
+    /// The same as decisions see them.
+    pub(crate) declared: &'a BTreeMap<RegionName, Declared>,
     /// The life of the store, which issues indexes.
     pub(crate) era: &'a Era,
     /// How many calls wait for it here.
@@ -49,6 +53,8 @@ struct Part<'a> {
     report: Option<&'a RegionReport>,
     region: Option<&'a RegionRow>,
     applied: bool,
+    waiver: Option<&'a Waiver>,
+    closed: bool,
 }
 
 impl Part<'_> {
@@ -68,17 +74,50 @@ impl Part<'_> {
         self.report.is_some_and(|report| report.complete)
     }
 
-    /// How many have not arrived and not failed for good.
-    fn missing(&self) -> u32 {
+    /// Whether nobody waits for the region.
+    fn waived(&self) -> bool {
+        self.waiver.is_some_and(Waiver::is_whole)
+    }
+
+    /// Whether something is still to come from the region.
+    fn pending(&self) -> bool {
+        !self.complete() && !self.waived()
+    }
+
+    /// How many were not heard of.
+    fn missing_count(&self) -> u32 {
         match self.report {
+            _ if self.waived() || self.closed => 0,
             Some(report) if report.complete => 0,
-            Some(report) => report.missing.count + report.retrying,
+            Some(report) => report.missing.count,
             None => self.expected(),
         }
     }
 
+    fn retrying(&self) -> u32 {
+        self.report.filter(|_| self.pending()).map_or(0, |report| report.retrying)
+    }
+
+    /// How many have not arrived and not failed for good.
+    fn missing(&self) -> u32 {
+        self.missing_count() + self.retrying()
+    }
+
+    fn apart(&self) -> Apart {
+        self.report.map(|report| report.apart).unwrap_or_default()
+    }
+
+    fn zones(&self) -> BTreeMap<ZoneName, ZoneStatus> {
+        let zone = |(name, ids): (&ZoneName, &IdSet)| {
+            let known = self.report.and_then(|report| report.zones.get(name));
+            let ZoneReport { arrived, failed, complete, .. } = known.copied().unwrap_or_default();
+            (name.clone(), ZoneStatus { arrived, expected: ids.len(), failed, complete })
+        };
+        self.slice.participants.zones().map(zone).collect()
+    }
+
     fn missing_names(&self) -> &str {
-        self.report.filter(|report| !report.complete).map_or("", |report| report.missing.names.as_str())
+        self.report.filter(|_| self.pending()).map_or("", |report| report.missing.names.as_str())
     }
 
     fn link(&self) -> Link {
@@ -87,6 +126,8 @@ impl Part<'_> {
 
     fn state(&self) -> RegionState {
         match self.report {
+            _ if self.waived() => RegionState::Waived,
+            None if self.closed => RegionState::Unknown,
             None => RegionState::Unopened,
             Some(report) if report.over_failures => RegionState::Failed,
             Some(report) if report.complete => RegionState::Complete,
@@ -134,13 +175,32 @@ impl<'a> View<'a> {
             slice,
             report: generation.reports.get(name),
             region: self.regions.get(name),
-            applied: generation.applied(name),
+            applied: generation.settled || generation.applied(name),
+            waiver: generation.waived.get(name),
+            closed: generation.closed,
         };
         self.row.spec.regions.iter().map(part).collect()
     }
 
     fn outcome(&self) -> Option<&'a Outcome> {
         self.row.generation.decided.as_ref().map(|decided| &decided.outcome)
+    }
+
+    /// Asks something of the generation as it is judged.
+    fn judged<T>(&self, ask: impl FnOnce(&global::View<'_>) -> T) -> T {
+        let context =
+            Context { now: self.now, at: self.now, era: self.era, regions: self.declared, barriers_in_namespace: 0 };
+        ask(&global::View { generation: &self.row.generation, spec: &self.row.spec, context: &context })
+    }
+
+    /// The region that has to speak before anything is decided.
+    fn behind(&self) -> Option<RegionName> {
+        self.outcome().map_or_else(|| self.judged(|view| view.behind().cloned()), |_| None)
+    }
+
+    /// What the rule still needs.
+    fn needs(&self) -> Option<String> {
+        self.judged(|view| view.needs())
     }
 
     /// `/v1/barriers/etl/map/generations/2026-10-07`.
@@ -188,6 +248,7 @@ fn next(view: &View<'_>) -> Option<NextEvent> {
 }
 
 fn region(row: &GenerationRow, part: &Part<'_>) -> answer::RegionStatus {
+    let apart = part.apart();
     let completed = part.report.filter(|report| report.complete).and_then(|report| report.last_arrival_at);
     answer::RegionStatus {
         name: part.name.clone(),
@@ -196,7 +257,13 @@ fn region(row: &GenerationRow, part: &Part<'_>) -> answer::RegionStatus {
         expected: part.expected(),
         failed: part.failed(),
         missing: part.missing_names().to_owned(),
-        missing_count: part.missing(),
+        missing_count: part.missing_count(),
+        retrying: part.retrying(),
+        working: if part.pending() { apart.working } else { 0 },
+        lost: if part.pending() { apart.lost } else { 0 },
+        excluded: apart.excluded,
+        waived: apart.waived,
+        zones: part.zones(),
         completed_at: completed.map(rfc3339),
         applied: part.applied,
         link: part.link(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use muster_protocol::generation::State;
-use muster_protocol::outcome::{BreakReason, Verdict};
+use muster_protocol::outcome::{BreakReason, Release, Verdict};
 use muster_wire::answer::{Link, Reason};
 use muster_wire::time::format_duration;
 use muster_wire::verdict;
@@ -22,13 +22,49 @@ pub(super) fn reason(view: &View<'_>, parts: &[Part<'_>]) -> (Reason, String) {
             let has = if behind.len() == 1 { "has" } else { "have" };
             (Reason::ReleasePropagating, format!("released; {} {has} not applied it yet", names(&behind)))
         }
-        State::Released => {
-            let expected: u64 = parts.iter().map(|part| u64::from(part.expected())).sum();
-            let among = count(parts.len() as u64, "region");
-            (Reason::Released, format!("released: all {} of {among} arrived", count(expected, "participant")))
-        }
+        State::Released => released(view, parts),
         State::Broken => broken(view),
     }
+}
+
+fn released(view: &View<'_>, parts: &[Part<'_>]) -> (Reason, String) {
+    let Some(Verdict::Released(release)) = view.outcome().map(|outcome| &outcome.verdict) else {
+        // The state says released only with such a verdict.
+        return (Reason::Released, "released".to_owned());
+    };
+    if let Some(by) = &release.forced {
+        let who = by.actor.as_deref().map(|actor| format!(" by {actor}")).unwrap_or_default();
+        return (Reason::Forced, format!("released by force{who}: {}", by.reason));
+    }
+    if release.whole {
+        let expected: u64 = parts.iter().map(|part| u64::from(part.expected())).sum();
+        let among = count(parts.len() as u64, "region");
+        return (Reason::Released, format!("released: all {} of {among} arrived", count(expected, "participant")));
+    }
+    (Reason::Released, format!("released, not whole: {}", without(release).join("; ")))
+}
+
+/// What a release did without.
+pub(super) fn without(release: &Release) -> Vec<String> {
+    let mut parts = Vec::new();
+    if release.failed > 0 {
+        parts.push(format!("{} failed", count(release.failed.into(), "participant")));
+    }
+    if release.excluded > 0 {
+        let were = if release.excluded == 1 { "was" } else { "were" };
+        parts.push(format!("{} {were} lost and excluded", count(release.excluded.into(), "participant")));
+    }
+    if !release.left_out.is_empty() {
+        let regions: Vec<String> = release.left_out.iter().map(ToString::to_string).collect();
+        let were = if regions.len() == 1 { "was" } else { "were" };
+        parts.push(format!("{} {were} left out", names(&regions)));
+    }
+    let waived = release.waived.iter().map(|(region, ids)| match ids.as_str() {
+        "" => format!("{region} was waived"),
+        ids => format!("{ids} of {region} waived"),
+    });
+    parts.extend(waived);
+    parts
 }
 
 fn broken(view: &View<'_>) -> (Reason, String) {
@@ -48,7 +84,14 @@ fn broken(view: &View<'_>) -> (Reason, String) {
 }
 
 fn gathering(view: &View<'_>, parts: &[Part<'_>]) -> (Reason, String) {
-    let waiting: Vec<&Part<'_>> = parts.iter().filter(|part| !part.complete()).collect();
+    if let Some(region) = view.behind() {
+        let message = format!(
+            "the coordinator's database was set back or failed over; nothing is decided before {region} has said what \
+             it knows"
+        );
+        return (Reason::RegionBehind, message);
+    }
+    let waiting: Vec<&Part<'_>> = parts.iter().filter(|part| part.pending()).collect();
     let silent: Vec<String> = waiting
         .iter()
         .filter(|part| part.link() == Link::Silent)
@@ -56,8 +99,10 @@ fn gathering(view: &View<'_>, parts: &[Part<'_>]) -> (Reason, String) {
         .collect();
     let unopened: Vec<&&Part<'_>> = waiting.iter().filter(|part| part.report.is_none()).collect();
     let nobody = parts.iter().all(|part| part.arrived() == 0 && part.failed() == 0);
-    let missing = missing(parts);
-    if waiting.is_empty() {
+    let missing = format!("{}{}", missing(parts), apart(&waiting));
+    if !waiting.is_empty() && view.needs().is_none() {
+        (Reason::Deciding, "enough of its regions are complete; the decision is on its way".to_owned())
+    } else if waiting.is_empty() {
         let expected: u64 = parts.iter().map(|part| u64::from(part.expected())).sum();
         let among = count(parts.len() as u64, "region");
         let everybody = count(expected, "participant");
@@ -72,6 +117,19 @@ fn gathering(view: &View<'_>, parts: &[Part<'_>]) -> (Reason, String) {
     } else {
         (Reason::WaitingForParticipants, missing)
     }
+}
+
+/// What those who are missing are doing, as far as it is known.
+fn apart(waiting: &[&Part<'_>]) -> String {
+    let sum = |of: fn(&Part<'_>) -> u32| waiting.iter().map(|part| of(part)).sum::<u32>();
+    let kinds = [
+        (sum(|part| part.apart().working), "working"),
+        (sum(|part| part.apart().lost), "lost"),
+        (sum(|part| part.retrying()), "retrying"),
+    ];
+    let kinds = kinds.into_iter().filter(|(number, _)| *number > 0);
+    let kinds: Vec<String> = kinds.map(|(number, what)| format!("{number} {what}")).collect();
+    if kinds.is_empty() { String::new() } else { format!("; {}", kinds.join(", ")) }
 }
 
 fn unopened_sentence(part: &Part<'_>) -> String {

@@ -3,12 +3,14 @@ use std::time::Duration;
 
 use muster_protocol::fact::Decided;
 use muster_protocol::generation::{GenerationId, State};
-use muster_protocol::global::Generation;
+use muster_protocol::global::{Declared, Generation, Waiver};
 use muster_protocol::identity::{Era, History, Stamp, Timestamp};
-use muster_protocol::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
-use muster_protocol::report::{Missing, RegionReport};
-use muster_protocol::spec::Spec;
-use muster_wire::answer::{Link, Reason, RegionState};
+use muster_protocol::name::{RegionName, ZoneName};
+use muster_protocol::outcome::{Break, BreakReason, Failure, Outcome, Override, Release, Verdict};
+use muster_protocol::participants::{IdSet, Participants};
+use muster_protocol::report::{Apart, Missing, RegionReport, ZoneReport};
+use muster_protocol::spec::{Leaf, Rule, Spec};
+use muster_wire::answer::{Link, Participant, ParticipantState, Reason, RegionState};
 use muster_wire::definition;
 
 use super::{View, explain, index, is_at_least, is_newer, released, status};
@@ -20,6 +22,7 @@ const NOW: Timestamp = Timestamp(1_791_374_400_000);
 struct World {
     row: GenerationRow,
     regions: BTreeMap<muster_protocol::name::RegionName, RegionRow>,
+    declared: BTreeMap<RegionName, Declared>,
     era: Era,
 }
 
@@ -39,15 +42,22 @@ impl World {
             reports: BTreeMap::new(),
             decided: None,
             settled: false,
+            carry: None,
+            waived: BTreeMap::new(),
+            closed: false,
         };
         let regions = spec.regions.keys().map(|name| {
             let (history, index, agents) = (Some(History([1; 16])), 1, Vec::new());
             let silence = Some(Duration::from_secs(1));
-            (name.clone(), RegionRow { name: name.clone(), history, index, silence, heard_at: Some(NOW), agents })
+            let (era, drained, unknown_histories) = (Some(Era::new("era")), None, Vec::new());
+            let (name, heard_at) = (name.clone(), Some(NOW));
+            let row = RegionRow { name, history, index, silence, heard_at, agents, era, drained, unknown_histories };
+            (row.name.clone(), row)
         });
-        let regions = regions.collect();
+        let regions: BTreeMap<_, RegionRow> = regions.collect();
+        let declared = regions.iter().map(|(name, row)| (name.clone(), row.declared())).collect();
         let row = GenerationRow { generation, spec, version: 3, report_ages: BTreeMap::new() };
-        Self { row, regions, era: Era::new("era") }
+        Self { row, regions, declared, era: Era::new("era") }
     }
 
     fn report(mut self, region: &str, arrived: u32, missing: &str) -> Self {
@@ -99,7 +109,7 @@ impl World {
     }
 
     fn view(&self) -> View<'_> {
-        View { row: &self.row, regions: &self.regions, era: &self.era, waiting: 12, now: NOW }
+        View { row: &self.row, regions: &self.regions, declared: &self.declared, era: &self.era, waiting: 12, now: NOW }
     }
 
     fn reason(&self) -> (Reason, String) {
@@ -219,7 +229,7 @@ fn the_document_has_what_the_walk_shows() {
 #[test]
 fn an_explanation_has_lines_people_and_a_way_out() {
     let world = World::new().report("us-east", 10, "").report("eu-west", 10, "").report("ap-south", 7, "[1,4-5]");
-    let explanation = explain(&world.view());
+    let explanation = explain(&world.view(), &[]);
     let lines = explanation.lines.join("\n");
     assert!(lines.contains("etl/map@2026-10-07 has not released: 3 of 30"), "{lines}");
     assert!(lines.contains("ap-south: 7 of 10 arrived, 3 missing: [1,4-5]."), "{lines}");
@@ -227,7 +237,15 @@ fn an_explanation_has_lines_people_and_a_way_out() {
     assert!(lines.contains("It breaks in 1h22m (deadline)."), "{lines}");
     let named: Vec<&str> = explanation.participants.iter().map(|one| one.participant.as_str()).collect();
     assert_eq!(named, ["ap-south/1", "ap-south/4", "ap-south/5"]);
-    assert!(explanation.actions[0].command.contains("muster abort etl/map@2026-10-07"));
+    let commands: Vec<&str> = explanation.actions.iter().map(|action| action.command.as_str()).collect();
+    assert_eq!(
+        commands,
+        [
+            "muster waive etl/map@2026-10-07 --region ap-south --id 1,4-5 --reason …",
+            "muster waive etl/map@2026-10-07 --region ap-south --reason …",
+            "muster abort etl/map@2026-10-07 --reason …",
+        ]
+    );
 }
 
 #[test]
@@ -245,4 +263,124 @@ fn an_index_orders_what_its_origin_issued() {
     for foreign in ["other:9.9", "", "nonsense", "7412:1:x.y"] {
         assert!(is_newer(&era, &world.row, foreign), "{foreign:?} must be answered at once");
     }
+}
+
+fn waiver(ids: Option<&str>) -> Waiver {
+    let participants = ids.map(|ids| IdSet::parse([ids]).unwrap());
+    let by = Override { actor: Some("ada".into()), reason: "it is dark".into() };
+    Waiver { revision: 1, participants, by }
+}
+
+fn apart(mut world: World, region: &str, apart: Apart, retrying: u32) -> World {
+    let report = world.row.generation.reports.get_mut(&region.parse().unwrap()).unwrap();
+    (report.apart, report.retrying) = (apart, retrying);
+    report.missing.count -= retrying;
+    world
+}
+
+#[test]
+fn those_that_are_missing_are_told_apart() {
+    let world = World::new().report("us-east", 10, "").report("eu-west", 10, "").report("ap-south", 6, "[1,4-5]");
+    let world = apart(world, "ap-south", Apart { working: 2, lost: 1, ..Apart::default() }, 1);
+    assert_eq!(world.reason().1, "4 of 30 participants missing, all in ap-south; 2 working, 1 lost, 1 retrying");
+    let document = status(&world.view());
+    let region = &document.regions[0];
+    assert_eq!((region.missing_count, region.working, region.lost, region.retrying), (3, 2, 1, 1));
+    let lost = Participant {
+        last_seen_seconds: Some(252.4),
+        rejoin_seconds: Some(48.0),
+        ..super::explain::plain("ap-south/5".to_owned(), ParticipantState::Lost)
+    };
+    let explanation = explain(&world.view(), &[lost]);
+    let lines = explanation.lines.join("\n");
+    assert!(
+        lines.contains("ap-south: 6 of 10 arrived, 1 retrying, 3 missing (2 working, 1 lost): [1,4-5]."),
+        "{lines}"
+    );
+    assert!(lines.contains("ap-south/5 is lost, last heard 4m12s ago, 48s left to come back."), "{lines}");
+    let named: Vec<&str> = explanation.participants.iter().map(|one| one.participant.as_str()).collect();
+    assert_eq!(named, ["ap-south/5", "ap-south/1", "ap-south/4"], "once each");
+}
+
+#[test]
+fn what_the_rule_still_needs_is_said() {
+    let leaf = |name: &str| Rule::Leaf(Leaf { region: name.parse().unwrap(), zone: None });
+    let of = vec![leaf("us-east"), leaf("eu-west")];
+    let mut world = World::new().report("us-east", 4, "[4-9]").report("eu-west", 1, "[1-9]").report("ap-south", 10, "");
+    world.row.spec.release_when = Rule::Every(vec![leaf("ap-south"), Rule::AtLeast { count: 1, of }]);
+    let lines = explain(&world.view(), &[]).lines.join("\n");
+    assert!(lines.contains("Release needs 1 of [us-east, eu-west]."), "{lines}");
+    let world = world.report("us-east", 10, "");
+    assert_eq!(world.reason().0, Reason::Deciding, "it needs no more");
+}
+
+#[test]
+fn a_waived_region_is_not_waited_for() {
+    let mut world = World::new().report("us-east", 10, "").report("eu-west", 9, "7");
+    world.row.generation.waived.insert("ap-south".parse().unwrap(), waiver(None));
+    world.row.generation.waived.insert("eu-west".parse().unwrap(), waiver(Some("3")));
+    assert_eq!(world.reason().1, "1 of 30 participants missing, all in eu-west");
+    let document = status(&world.view());
+    assert_eq!((document.regions[0].state, document.regions[0].missing_count), (RegionState::Waived, 0));
+    let explanation = explain(&world.view(), &[]);
+    let lines = explanation.lines.join("\n");
+    assert!(lines.contains("ap-south waived by ada: it is dark.") && lines.contains("3 of eu-west waived"), "{lines}");
+    assert!(!explanation.actions.iter().any(|action| action.command.contains("ap-south")), "it is waived");
+}
+
+#[test]
+fn a_region_that_has_to_speak_first_is_the_reason() {
+    let mut world = all_complete();
+    world.row.generation.era = Era::new("before");
+    let (reason, message) = world.reason();
+    assert_eq!(reason, Reason::RegionBehind);
+    assert!(message.contains("before ap-south has said"), "{message}");
+    assert!(explain(&world.view(), &[]).actions.is_empty(), "nobody can overrule it");
+}
+
+#[test]
+fn a_release_says_what_it_did_without() {
+    let left_out = vec!["ap-south".parse().unwrap()];
+    let waived = BTreeMap::from([("eu-west".parse().unwrap(), "[1-3]".to_owned())]);
+    let release = Release { failed: 2, excluded: 1, left_out, waived, ..Release::default() };
+    let mut world = all_complete().decided(Verdict::Released(release.clone()));
+    world.row.generation.settled = true;
+    let (reason, message) = world.reason();
+    assert_eq!(reason, Reason::Released);
+    assert_eq!(
+        message,
+        "released, not whole: 2 participants failed; 1 participant was lost and excluded; ap-south was left out; \
+         [1-3] of eu-west waived"
+    );
+    let forced = Some(Override { actor: None, reason: "the night is over".into() });
+    let mut world = all_complete().decided(Verdict::Released(Release { forced, ..release }));
+    world.row.generation.settled = true;
+    assert_eq!(world.reason(), (Reason::Forced, "released by force: the night is over".to_owned()));
+}
+
+#[test]
+fn a_verdict_outlives_its_details() {
+    let mut world = World::new().decided(break_for(BreakReason::Aborted, "wrong input"));
+    (world.row.generation.closed, world.row.generation.settled) = (true, true);
+    let document = status(&world.view());
+    assert_eq!((document.reason, document.regions[0].state), (Reason::Aborted, RegionState::Unknown));
+    let explanation = explain(&world.view(), &[]);
+    assert!(explanation.lines.join("\n").contains("past its retention"));
+    assert!(explanation.actions[0].command.contains("--keep none"), "{:?}", explanation.actions);
+}
+
+#[test]
+fn zones_stand_below_their_region() {
+    let mut world = World::new().report("us-east", 4, "[4-9]");
+    let zones = ["[0-4]", "[5-9]"].map(|ids| IdSet::parse([ids]).unwrap());
+    let names = ["a", "b"].map(|name| name.parse::<ZoneName>().unwrap());
+    let (us, [one, other]): (RegionName, _) = ("us-east".parse().unwrap(), names.clone());
+    let zoned = names.into_iter().zip(zones).collect();
+    world.row.spec.regions.get_mut(&us).unwrap().participants = Participants::Zones(zoned);
+    let report = world.row.generation.reports.get_mut(&us).unwrap();
+    report.zones.insert(one.clone(), ZoneReport { expected: 5, arrived: 4, failed: 1, complete: true });
+    let document = status(&world.view());
+    let region = document.regions.iter().find(|region| region.name == us).unwrap();
+    assert_eq!((region.zones[&one].arrived, region.zones[&one].complete), (4, true));
+    assert_eq!((region.zones[&other].expected, region.zones[&other].arrived), (5, 0));
 }

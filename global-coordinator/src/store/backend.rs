@@ -51,6 +51,11 @@ pub(super) trait Backend: Clone + Send + Sync + 'static {
     /// The version of the schema that this build needs.
     fn schema_needed(&self) -> i64;
 
+    /// The same database as calls use it.
+    fn for_calls(&self) -> Self {
+        self.clone()
+    }
+
     /// Begins a transaction.
     fn begin(&self, purpose: Purpose) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 }
@@ -60,6 +65,10 @@ pub(super) trait Transaction: Send + 'static {
     /// What makes a `select` lock the rows it returns, in their order, so that
     /// others who lock them wait and those who only refer to them don't.
     const LOCKING: &'static str;
+
+    /// Waits until nobody decides anything, and keeps everybody from it until
+    /// this transaction ends. First in its transaction, before any other lock.
+    fn lock_out_deciders(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Runs a statement and takes its rows.
     fn fetch<T: Record>(&mut self, query: Query) -> impl Future<Output = Result<Vec<T>, StoreError>> + Send;

@@ -130,6 +130,11 @@ impl Transaction for EmbeddedTransaction {
     /// A writing transaction has the whole database for itself.
     const LOCKING: &'static str = "";
 
+    /// A writing transaction is alone anyway.
+    async fn lock_out_deciders(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn fetch<T: Record>(&mut self, query: Query) -> Result<Vec<T>, StoreError> {
         let (text, arguments) = query.into_parts::<SqliteArguments>()?;
         let query = sqlx::query_as_with(text, arguments);

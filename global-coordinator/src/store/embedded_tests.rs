@@ -59,6 +59,7 @@ fn hello(life: u8) -> muster_protocol::fact::Hello {
         head: 5,
         machine_version: 1,
         address: "http://127.0.0.1:1".into(),
+        era: None,
     }
 }
 
@@ -78,6 +79,32 @@ async fn a_file_keeps_its_life_and_its_rows() {
     assert_eq!(store.hello(&hello(2)).await.unwrap().standing, Standing::Unknown);
     let elsewhere = Embedded::in_memory().await.unwrap();
     assert_ne!(elsewhere.check().await.unwrap(), era);
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_forward() {
+    use crate::store::Store;
+    use crate::store::conformance::{BROUGHT_FORWARD, FIRST};
+
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.file().parent().unwrap()).unwrap();
+    let options = SqliteConnectOptions::new().filename(folder.file()).create_if_missing(true);
+    let mut connection = options.connect().await.unwrap();
+    let first: Vec<_> = MIGRATOR.iter().filter(|migration| migration.version == 1).cloned().collect();
+    Migrator::with_migrations(first).run(&mut connection).await.unwrap();
+    connection.execute("insert into identity (only_one, era, clock_at) values (1, 'first', 7)").await.unwrap();
+    for statement in FIRST {
+        connection.execute(statement).await.unwrap();
+    }
+    sqlx::Connection::close(connection).await.unwrap();
+
+    let store = Embedded::open(&folder.file()).await.unwrap();
+    let mut tx = store.begin(Purpose::Read).await.unwrap();
+    let rows: Vec<(i64,)> = tx.fetch(Query::new(BROUGHT_FORWARD)).await.unwrap();
+    assert_eq!(rows, [(1,)]);
+    tx.rollback().await.unwrap();
+    let eras: Vec<Option<Era>> = store.regions().await.unwrap().into_iter().map(|row| row.era).collect();
+    assert_eq!(eras, [None, Some(Era::new("first"))], "what has greeted has said everything");
 }
 
 #[tokio::test]
@@ -118,7 +145,7 @@ async fn a_newer_file_and_no_file_are_refused() {
     use crate::store::Store;
     assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, .. })));
     let refused = Embedded::open(&folder.file()).await.err();
-    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 1 })), "{refused:?}");
+    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 2 })), "{refused:?}");
     let refused = Embedded::open(&folder.file().join("below-a-file")).await.err();
     assert!(matches!(refused, Some(StoreError::Unavailable(_))), "{refused:?}");
 }

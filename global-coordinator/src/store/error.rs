@@ -30,6 +30,11 @@ pub(super) fn unavailable(what: impl Into<String>) -> StoreError {
     StoreError::Unavailable(Box::new(Unexpected(what.into())))
 }
 
+/// The store has too much to do, with its sentence.
+pub(super) fn busy(what: impl Into<String>) -> StoreError {
+    StoreError::Busy(Box::new(Unexpected(what.into())))
+}
+
 /// A guard of a write-once row refused: the lock did not do its work. Nothing
 /// is written, and it is worth an alert.
 pub(super) fn violation(invariant: Invariant, what: String) -> StoreError {

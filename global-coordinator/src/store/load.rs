@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::global::{Barrier, Names};
+use muster_protocol::identity::Timestamp;
 use muster_protocol::name::BarrierName;
 use muster_protocol::spec::Spec;
 
@@ -11,9 +12,10 @@ use super::backend::Transaction;
 use super::error::defect;
 use super::query::{Query, ROWS_MAX, Row, row};
 use super::record::{
-    BarrierRecord, CountRecord, GenerationRecord, Loaded, ReportRecord, SpecRecord, barrier_name, document,
-    generation_row, name_row, unsigned,
+    BarrierRecord, CountRecord, GenerationRecord, Loaded, ReportRecord, SpecRecord, WaiverRecord, barrier_name,
+    document, generation_row, name_row, unsigned,
 };
+use super::retention;
 
 const BARRIERS: &str = "select namespace, name, revision, deleted, next_n from barriers where (namespace, name)";
 
@@ -23,10 +25,16 @@ const GATHERING: &str = "select namespace, name, count(*) as count from generati
 const SPECS: &str = "select namespace, name, revision, spec from specs where (namespace, name, revision)";
 
 const GENERATIONS: &str = "select namespace, name, n, key, round, revision, opened_at, deadline_at, era, decided,
-    settled, version from generations as g where ";
+    settled, version, carry, closed from generations as g where ";
 
 const LATEST_ROUND: &str = " and round = (select max(round) from generations as any_round
     where any_round.namespace = g.namespace and any_round.name = g.name and any_round.key = g.key)";
+
+const HIGHEST: &str = " and n = (select max(n) from generations as any_number
+    where any_number.namespace = g.namespace and any_number.name = g.name)";
+
+const WAIVERS: &str = "select namespace, name, n, region, revision, participants, actor, reason from waivers
+    where (namespace, name, n)";
 
 const REPORTS: &str = "select namespace, name, n, body, received_at from reports where (namespace, name, n)";
 
@@ -62,6 +70,7 @@ pub(super) async fn barriers<T: Transaction>(
 pub(super) async fn named<T: Transaction>(
     tx: &mut T,
     names: &BTreeMap<BarrierName, Names>,
+    now: Timestamp,
 ) -> Result<BTreeMap<BarrierName, Barrier>, StoreError> {
     let every: Vec<BarrierName> = names.keys().cloned().collect();
     let mut barriers = barriers(tx, &every).await?;
@@ -71,10 +80,25 @@ pub(super) async fn named<T: Transaction>(
         .flat_map(|(name, names)| names.keys.iter().map(|key| row![name.namespace(), name.name(), key.as_str()]));
     let keys: Vec<Row> = keys.collect();
     let gathering = known().filter(|(_, names)| names.gathering).map(|(name, _)| name_row(name)).collect();
+    let latest = known().filter(|(_, names)| names.latest).map(|(name, _)| name_row(name)).collect();
+    let finished: Vec<BarrierName> =
+        known().filter(|(_, names)| names.finished).map(|(name, _)| name.clone()).collect();
 
-    let mut loaded = generations(tx, "(namespace, name, n)", numbers, "").await?;
+    // What is past its retention comes without its reports: they are to go.
+    let mut loaded = Generations::new();
+    for name in &finished {
+        loaded.append(&mut retention::finished(tx, name, now).await?);
+    }
+    loaded.append(&mut generations(tx, "(namespace, name, n)", numbers, "").await?);
     loaded.append(&mut generations(tx, "(namespace, name, key)", keys, LATEST_ROUND).await?);
     loaded.append(&mut generations(tx, "(namespace, name)", gathering, " and decided is null").await?);
+    loaded.append(&mut generations(tx, "(namespace, name)", latest, HIGHEST).await?);
+    for name in &finished {
+        let numbers = retention::numbers(tx, name).await?;
+        if let Some(barrier) = barriers.get_mut(name) {
+            barrier.numbers = numbers;
+        }
+    }
     let of_generations = loaded.values().map(|one| (one.generation.id.barrier.clone(), one.generation.revision));
     let of_barriers = barriers.values().map(|barrier| (barrier.name.clone(), barrier.revision));
     for ((name, revision), spec) in specs(tx, of_generations.chain(of_barriers).collect()).await? {
@@ -112,17 +136,35 @@ pub(super) async fn generations<T: Transaction>(
     let mut found = Generations::new();
     for chunk in rows.chunks(ROWS_MAX) {
         let query = Query::new(GENERATIONS).push(columns).among(chunk.to_vec()).push(condition);
-        for record in tx.fetch::<GenerationRecord>(query).await? {
-            let loaded = record.loaded()?;
-            found.insert((loaded.generation.id.barrier.clone(), loaded.generation.id.n), loaded);
-        }
+        found.append(&mut bare(tx, query).await?);
     }
     let rows: Vec<Row> = found.keys().map(|(name, n)| generation_row(name, *n)).collect();
     for chunk in rows.chunks(ROWS_MAX) {
+        for record in tx.fetch::<WaiverRecord>(Query::new(WAIVERS).among(chunk.to_vec())).await? {
+            let at = (barrier_name(&record.namespace, &record.name)?, unsigned(record.n)?);
+            found.get_mut(&at).ok_or_else(|| defect("a waiver of no generation was read"))?.waive(record)?;
+        }
         for record in tx.fetch::<ReportRecord>(Query::new(REPORTS).among(chunk.to_vec())).await? {
             let at = (barrier_name(&record.namespace, &record.name)?, unsigned(record.n)?);
             found.get_mut(&at).ok_or_else(|| defect("a report of no generation was read"))?.add(&record)?;
         }
     }
     Ok(found)
+}
+
+async fn bare<T: Transaction>(tx: &mut T, query: Query) -> Result<Generations, StoreError> {
+    let mut found = Generations::new();
+    for record in tx.fetch::<GenerationRecord>(query).await? {
+        let loaded = record.loaded()?;
+        found.insert((loaded.generation.id.barrier.clone(), loaded.generation.id.n), loaded);
+    }
+    Ok(found)
+}
+
+/// Generations without reports and waivers.
+pub(super) async fn without_reports<T: Transaction>(
+    tx: &mut T,
+    narrow: impl FnOnce(Query) -> Query,
+) -> Result<Generations, StoreError> {
+    bare(tx, narrow(Query::new(GENERATIONS))).await
 }

@@ -7,6 +7,8 @@
 //! standby has no place in its own log and is refused.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -15,17 +17,23 @@ use serde::{Deserialize, Serialize, Serializer};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::StoreError;
 use super::backend::{Backend, Clock, Purpose, Transaction, within};
-use super::error::{committing, defect, meaning, migrating, unavailable};
+use super::error::{busy, committing, defect, meaning, migrating, unavailable};
 use super::query::{Query, Record};
 use super::record::timestamp;
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations/postgres");
 
-/// How long a request waits for a connection.
+/// How long a transaction waits for a connection, and before that a call for
+/// its turn.
 const ACQUIRE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Connections that calls leave alone: what decides, repeats and keeps
+/// deadlines finds one, however many call.
+const OWN_CONNECTIONS: u32 = 2;
 
 /// How long any answer may take: a little longer than the server allows its
 /// statements, so that this fires only when the server is gone.
@@ -59,7 +67,8 @@ pub struct PostgresOptions {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A secret: it is shown
     /// only without user and password.
     pub url: String,
-    /// Connections at most.
+    /// Connections at most. Two of them are kept for the coordinator's own
+    /// work, if there are so many.
     pub pool_size_max: u32,
 }
 
@@ -120,6 +129,11 @@ fn shown(url: &str) -> String {
 pub struct Postgres {
     pool: PgPool,
     place: String,
+    /// What calls share; the pool is fair, so theirs is a part of it.
+    turns: Arc<Semaphore>,
+    for_calls: bool,
+    /// Transactions that are open now.
+    open: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Postgres {
@@ -136,17 +150,46 @@ impl Postgres {
     /// The URL is not one.
     pub fn new(options: &PostgresOptions) -> Result<Self, InvalidUrl> {
         let connect = read_url(&options.url)?.options(SETTINGS);
+        let size = options.pool_size_max.max(1);
+        let turns = size.saturating_sub(OWN_CONNECTIONS).max(1);
         let pool = PgPoolOptions::new()
-            .max_connections(options.pool_size_max.max(1))
+            .max_connections(size)
             .acquire_timeout(ACQUIRE_WITHIN)
             .after_connect(|connection, _| Box::pin(async move { connection.execute(DURABLE).await.map(drop) }))
             .after_release(|connection, _| clean(connection));
-        Ok(Self { pool: pool.connect_lazy_with(connect), place: shown(&options.url) })
+        Ok(Self {
+            pool: pool.connect_lazy_with(connect),
+            place: shown(&options.url),
+            turns: Arc::new(Semaphore::new(turns as usize)),
+            for_calls: false,
+            open: Arc::default(),
+        })
     }
 
     /// Closes the connections, once what runs on them has ended.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+
+    /// A call's turn; `None` for what needs none.
+    async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, StoreError> {
+        if !self.for_calls {
+            return Ok(None);
+        }
+        match tokio::time::timeout(ACQUIRE_WITHIN, Arc::clone(&self.turns).acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(Some(turn)),
+            Ok(Err(_)) | Err(_) => Err(self.no_connection()),
+        }
+    }
+
+    /// What it means that there was no connection in time. The pool hides
+    /// whether it had none to lend or got none; others that are at work tell.
+    fn no_connection(&self) -> StoreError {
+        let (place, seconds) = (&self.place, ACQUIRE_WITHIN.as_secs());
+        match self.open.load(Ordering::Relaxed) {
+            0 => unavailable(format!("no connection to {place} within {seconds} s")),
+            open => busy(format!("no connection to {place} was free within {seconds} s; {open} transactions run")),
+        }
     }
 }
 
@@ -168,38 +211,68 @@ impl Backend for Postgres {
         schema_needed()
     }
 
+    fn for_calls(&self) -> Self {
+        Self { for_calls: true, ..self.clone() }
+    }
+
     async fn begin(&self, purpose: Purpose) -> Result<Self::Transaction, StoreError> {
+        let turn = self.turn().await?;
         let statement = match purpose {
             Purpose::Write => "begin isolation level read committed, read write",
             Purpose::Read => "begin isolation level repeatable read, read only",
         };
         let meaning = |error| match error {
-            // It hides why: the last refusal of a server that is away.
-            sqlx::Error::PoolTimedOut => {
-                unavailable(format!("no connection to {} within {} s", self.place, ACQUIRE_WITHIN.as_secs()))
-            }
+            sqlx::Error::PoolTimedOut => self.no_connection(),
             error => self::meaning(error, schema_needed()),
         };
-        within(ANSWER_WITHIN, self.pool.begin_with(statement), meaning).await.map(PostgresTransaction)
+        let transaction = within(ANSWER_WITHIN, self.pool.begin_with(statement), meaning).await?;
+        Ok(PostgresTransaction { transaction, _open: Open::new(&self.open), _turn: turn })
+    }
+}
+
+/// Counts a transaction for as long as it is open.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A transaction in Postgres.
-pub(super) struct PostgresTransaction(sqlx::Transaction<'static, sqlx::Postgres>);
+pub(super) struct PostgresTransaction {
+    transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+    _open: Open,
+    _turn: Option<OwnedSemaphorePermit>,
+}
 
 impl Transaction for PostgresTransaction {
     const LOCKING: &'static str = " for no key update";
 
+    /// Whoever locks rows of a table holds a lock on it that this one excludes;
+    /// readers go on.
+    async fn lock_out_deciders(&mut self) -> Result<(), StoreError> {
+        self.execute(Query::new("lock table barriers in exclusive mode")).await.map(drop)
+    }
+
     async fn fetch<T: Record>(&mut self, query: Query) -> Result<Vec<T>, StoreError> {
         let (text, arguments) = query.into_parts::<PgArguments>()?;
         let query = sqlx::query_as_with(text, arguments);
-        within(ANSWER_WITHIN, query.fetch_all(&mut *self.0), |error| meaning(error, schema_needed())).await
+        within(ANSWER_WITHIN, query.fetch_all(&mut *self.transaction), |error| meaning(error, schema_needed())).await
     }
 
     async fn execute(&mut self, query: Query) -> Result<u64, StoreError> {
         let (text, arguments) = query.into_parts::<PgArguments>()?;
         let query = sqlx::query_with(text, arguments);
-        let done = within(ANSWER_WITHIN, query.execute(&mut *self.0), |error| meaning(error, schema_needed()));
+        let done =
+            within(ANSWER_WITHIN, query.execute(&mut *self.transaction), |error| meaning(error, schema_needed()));
         Ok(done.await?.rows_affected())
     }
 
@@ -212,7 +285,7 @@ impl Transaction for PostgresTransaction {
 
     async fn commit(self) -> Result<(), StoreError> {
         fail::fail_point!("store.before_commit");
-        let commit = self.0.commit();
+        let commit = self.transaction.commit();
         match within(ANSWER_WITHIN, commit, |error| committing(error, schema_needed())).await {
             Err(StoreError::Unavailable(silence)) => Err(StoreError::Unknown(silence)),
             ended => ended.inspect(|()| fail::fail_point!("store.after_commit")),
@@ -220,7 +293,7 @@ impl Transaction for PostgresTransaction {
     }
 
     async fn rollback(self) -> Result<(), StoreError> {
-        within(ANSWER_WITHIN, self.0.rollback(), |error| meaning(error, schema_needed())).await
+        within(ANSWER_WITHIN, self.transaction.rollback(), |error| meaning(error, schema_needed())).await
     }
 }
 
@@ -245,4 +318,4 @@ pub async fn migrate(url: &str) -> Result<i64, StoreError> {
 
 #[cfg(test)]
 #[path = "postgres_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -5,14 +5,14 @@ use super::super::{Mode, Store};
 use super::*;
 
 /// A database of one test, empty; dropped by [`Database::drop`].
-struct Database {
+pub(crate) struct Database {
     server: PgConnection,
     name: String,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Database {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let variable = "MUSTER_TEST_POSTGRES";
         let server = std::env::var(variable).unwrap_or_else(|_| {
             panic!("{variable} must be the URL of a Postgres whose role may create databases; `make test` sets it")
@@ -26,11 +26,11 @@ impl Database {
         Self { server, name, url }
     }
 
-    fn store(&self, pool_size_max: u32) -> Postgres {
+    pub(crate) fn store(&self, pool_size_max: u32) -> Postgres {
         Postgres::new(&PostgresOptions { url: self.url.clone(), pool_size_max }).unwrap()
     }
 
-    async fn drop(mut self) {
+    pub(crate) async fn drop(mut self) {
         let drop = sqlx::AssertSqlSafe(format!("drop database {} with (force)", self.name));
         self.server.execute(drop).await.unwrap();
     }
@@ -56,6 +56,13 @@ async fn run(test: impl AsyncFnOnce(Stores)) {
 
 conformance!(run);
 
+impl Postgres {
+    /// A transaction of a call that does nothing for as long as it is held.
+    pub(crate) async fn held_by_a_call(&self) -> impl Sized + use<> {
+        Backend::for_calls(self).begin(Purpose::Read).await.unwrap()
+    }
+}
+
 async fn count(store: &Postgres, statement: &'static str) -> i64 {
     let mut tx = store.begin(Purpose::Read).await.unwrap();
     let rows: Vec<(i64,)> = tx.fetch(Query::new(statement)).await.unwrap();
@@ -66,13 +73,13 @@ async fn count(store: &Postgres, statement: &'static str) -> i64 {
 async fn another_schema_is_refused_with_both_versions() {
     let database = Database::new().await;
     let store = database.store(2);
-    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 0, needed: 1 })));
+    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 0, needed: 2 })));
     let command = Command::Open { key: None };
     let batch = vec![("etl/map".parse().unwrap(), command)];
     assert!(matches!(store.transact(batch, Mode::Commit).await, Err(StoreError::Schema { .. })));
 
-    assert_eq!(migrate(&database.url).await.unwrap(), 1);
-    assert_eq!(migrate(&database.url).await.unwrap(), 1, "once more changes nothing");
+    assert_eq!(migrate(&database.url).await.unwrap(), 2);
+    assert_eq!(migrate(&database.url).await.unwrap(), 2, "once more changes nothing");
     let era = store.check().await.unwrap();
     assert_eq!(store.check().await.unwrap(), era);
     let (system, timeline) = era.0.split_once('/').unwrap();
@@ -83,8 +90,30 @@ async fn another_schema_is_refused_with_both_versions() {
         values (999, 'from the future', true, '', 0)";
     tx.execute(Query::new(newer)).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, needed: 1 })));
-    assert!(matches!(migrate(&database.url).await, Err(StoreError::Schema { found: 999, needed: 1 })));
+    assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, needed: 2 })));
+    assert!(matches!(migrate(&database.url).await, Err(StoreError::Schema { found: 999, needed: 2 })));
+    store.close().await;
+    database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_of_the_first_version_is_brought_forward() {
+    use super::super::conformance::{BROUGHT_FORWARD, FIRST};
+
+    let database = Database::new().await;
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let first: Vec<_> = MIGRATOR.iter().filter(|migration| migration.version == 1).cloned().collect();
+    Migrator::with_migrations(first).run(&mut connection).await.unwrap();
+    for statement in FIRST {
+        connection.execute(statement).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    assert_eq!(migrate(&database.url).await.unwrap(), 2);
+    let store = database.store(1);
+    assert_eq!(count(&store, BROUGHT_FORWARD).await, 1);
+    let era = store.check().await.unwrap();
+    let eras: Vec<Option<Era>> = store.regions().await.unwrap().into_iter().map(|row| row.era).collect();
+    assert_eq!(eras, [None, Some(era)], "what has greeted has said everything");
     store.close().await;
     database.drop().await;
 }
@@ -160,7 +189,7 @@ async fn the_meaning_of_each_sqlstate() {
     ] {
         let mut tx = store.begin(Purpose::Write).await.unwrap();
         let raise = format!("do $$ begin raise exception 'as a test' using errcode = '{code}'; end $$");
-        let raised = sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut *tx.0).await.unwrap_err();
+        let raised = sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut *tx.transaction).await.unwrap_err();
         let error = format!("{:?}", super::meaning(raised, 1));
         assert!(error.starts_with(meaning), "{code}: {error}");
     }
@@ -196,6 +225,21 @@ async fn a_server_that_is_away_is_named() {
     assert!(sentence.contains(&format!("postgres://127.0.0.1:{port}/nowhere")), "{sentence}");
     assert!(!sentence.contains("canary-secret"), "{sentence}");
     assert!(matches!(migrate(&url).await, Err(StoreError::Unavailable(_))));
+}
+
+/// Told apart from a server that is away: somebody is at work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_all_in_use_are_busy() {
+    let database = Database::new().await;
+    let store = database.store(1);
+    let held = store.begin(Purpose::Read).await.unwrap();
+    let refused = store.check().await;
+    let Err(StoreError::Busy(cause)) = refused else { panic!("{refused:?}") };
+    assert!(cause.to_string().ends_with("1 transactions run"), "{cause}");
+    drop(held);
+    assert!(matches!(store.check().await, Err(StoreError::Schema { .. })), "it is let in once there is room");
+    store.close().await;
+    database.drop().await;
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::page::{Mark, cut, end_of_prefix, page_length, place};
 use super::query::Query;
 use super::record::{Loaded, NameRecord, barrier_name, generation_row, unsigned};
 use super::regions::since;
-use super::{Cursor, Due, GenerationFilter, GenerationRow, Page, StoreError};
+use super::{Cursor, Due, GenerationFilter, GenerationRow, Page, StoreError, successors};
 
 /// A generation's place, as a list is cut by it.
 #[derive(sqlx::FromRow)]
@@ -243,21 +243,31 @@ pub(super) fn spec_of<'a>(specs: &'a Specs, loaded: &Loaded) -> Result<&'a Spec,
     specs.get(&at).ok_or_else(|| defect(format!("{} has no spec at revision {}", at.0, at.1)))
 }
 
-/// Gathering generations whose time is up, and when the next one's is.
+/// Gathering generations whose time is up, and when the next one's is; and
+/// those whose predecessor broke.
 pub(super) async fn due<T: Transaction>(tx: &mut T, limit: u32) -> Result<(Due, End), StoreError> {
-    let now = tx.clock().await?.now;
+    let clock = tx.clock().await?;
     let length = page_length(limit);
-    let query = Query::new("select deadline_at, namespace, name, n from generations where decided is null")
-        .push(" and deadline_at is not null order by deadline_at, namespace, name, n limit ")
-        .bind(length as u64 + 1);
-    let mut due = Due::default();
-    for (deadline_at, namespace, name, n) in tx.fetch::<(i64, String, String, i64)>(query).await? {
-        let at = Timestamp(unsigned(deadline_at)?);
-        if at > now || due.generations.len() == length {
-            due.next_in = Some(Duration::from_millis(at.since_ms(now)));
-            break;
+    let mut due = Due { orphaned: successors::orphaned(tx, length).await?, ..Due::default() };
+    // Those of an older life of the database may have to wait for a region
+    // that is away; they must not stand in the way of the others.
+    for of_present in ["era = ", "era <> "] {
+        let query = Query::new("select deadline_at, namespace, name, n from generations where decided is null")
+            .push(" and deadline_at is not null and ")
+            .push(of_present)
+            .bind(clock.era.0.as_str())
+            .push(" order by deadline_at, namespace, name, n limit ")
+            .bind(length as u64 + 1);
+        let rows: Vec<(i64, String, String, i64)> = tx.fetch(query).await?;
+        for (taken, (deadline_at, namespace, name, n)) in rows.into_iter().enumerate() {
+            let at = Timestamp(unsigned(deadline_at)?);
+            if at > clock.now || taken == length {
+                let next_in = Duration::from_millis(at.since_ms(clock.now));
+                due.next_in = Some(due.next_in.map_or(next_in, |other| other.min(next_in)));
+                break;
+            }
+            due.generations.push((barrier_name(&namespace, &name)?, unsigned(n)?));
         }
-        due.generations.push((barrier_name(&namespace, &name)?, unsigned(n)?));
     }
     Ok((due, End::Rollback))
 }

@@ -1,13 +1,14 @@
 //! Rows as they are stored, and what they are to the rest of the program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
 
 use muster_protocol::generation::GenerationId;
-use muster_protocol::global::{Barrier, Generation};
+use muster_protocol::global::{Barrier, Generation, Waiver};
 use muster_protocol::identity::{Era, Timestamp};
 use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::Override;
 use muster_protocol::report::RegionReport;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,6 +58,21 @@ pub(super) struct GenerationRecord {
     pub(super) decided: Option<String>,
     pub(super) settled: bool,
     pub(super) version: i64,
+    pub(super) carry: Option<i64>,
+    pub(super) closed: bool,
+}
+
+/// Who is no longer expected of one region.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(super) struct WaiverRecord {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) n: i64,
+    pub(super) region: String,
+    pub(super) revision: i64,
+    pub(super) participants: Option<String>,
+    pub(super) actor: Option<String>,
+    pub(super) reason: String,
 }
 
 /// A report.
@@ -96,6 +112,7 @@ impl BarrierRecord {
             gathering,
             specs: BTreeMap::new(),
             generations: BTreeMap::new(),
+            numbers: BTreeSet::new(),
         })
     }
 }
@@ -118,6 +135,9 @@ impl GenerationRecord {
             reports: BTreeMap::new(),
             decided: self.decided.as_deref().map(|text| document("outcome", text)).transpose()?,
             settled: self.settled,
+            carry: self.carry.map(unsigned).transpose()?,
+            waived: BTreeMap::new(),
+            closed: self.closed,
         };
         Ok(Loaded { generation, version: unsigned(self.version)?, received: BTreeMap::new() })
     }
@@ -129,6 +149,17 @@ impl Loaded {
         let report: RegionReport = document("report", &record.body)?;
         self.received.insert(report.region.clone(), timestamp(record.received_at)?);
         self.generation.reports.insert(report.region.clone(), report);
+        Ok(())
+    }
+
+    /// Adds one region's waiver.
+    pub(super) fn waive(&mut self, record: WaiverRecord) -> Result<(), StoreError> {
+        let waiver = Waiver {
+            revision: unsigned(record.revision)?,
+            participants: record.participants.map(|text| document("waiver", &text)).transpose()?,
+            by: Override { actor: record.actor, reason: record.reason },
+        };
+        self.generation.waived.insert(parsed("region", &record.region)?, waiver);
         Ok(())
     }
 }

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing, Welcome};
-use muster_protocol::identity::{History, Timestamp};
+use muster_protocol::global::Declared;
+use muster_protocol::identity::{Era, History, Timestamp};
 use muster_protocol::name::RegionName;
+use muster_protocol::outcome::Override;
 
 use super::backend::{Clock, End, Transaction};
 use super::error::defect;
 use super::query::{Query, row};
 use super::record::{parsed, timestamp, unsigned};
-use super::{AgentRow, RegionRow, StoreError};
+use super::{AgentRow, Drained, RegionRow, StoreError};
 
 /// Agents not heard for so long are left out of answers.
 const AGENT_SHOWN_MS: u64 = 60_000;
@@ -22,8 +24,8 @@ const AGENT_SHOWN_MS: u64 = 60_000;
 /// Agents not heard for so long are forgotten: each start of a process is one.
 const AGENT_KEPT_MS: u64 = 24 * 3_600_000;
 
-const CURRENT: &str = "select r.name, h.history from regions as r
-    left join histories as h on h.region = r.name and h.standing = 'current'";
+const CURRENT: &str = "select r.name, r.era, r.drained_until, r.drained_actor, r.drained_reason, h.history
+    from regions as r left join histories as h on h.region = r.name and h.standing = 'current'";
 
 const RAISE: &str = "update histories set highest_index = $3
     where region = $1 and history = $2 and standing = 'current' and highest_index < $3";
@@ -36,6 +38,11 @@ const SEEN: &str = "insert into histories (region, history, standing, highest_in
         where histories.highest_index < excluded.highest_index";
 
 /// Only of the current history, and never backwards.
+/// Only by a sign of life of the current history that carries the present era:
+/// the agent has told all that it had to tell.
+const ERA: &str = "update regions set era = $3 where name = $1 and (era is null or era <> $3)
+    and exists (select 1 from histories where region = $1 and history = $2 and standing = 'current')";
+
 const HEARD: &str = "update regions set heard_at = $3 where name = $1 and (heard_at is null or heard_at < $3)
     and exists (select 1 from histories where region = $1 and history = $2 and standing = 'current')";
 
@@ -43,15 +50,31 @@ const AGENT: &str = "insert into agents (region, name, instance, address, heard_
     select $1, $3, $4, $5, $6 from histories where region = $1 and history = $2 and standing = 'current'
     on conflict (region, name, instance) do update set address = excluded.address, heard_at = excluded.heard_at";
 
-const REGIONS: &str = "select r.name, r.heard_at, h.history, h.highest_index from regions as r
-    left join histories as h on h.region = r.name and h.standing = 'current' order by r.name";
+const LIVES: &str = "select region, history from histories where standing = 'unknown' order by region, history";
+
+const REGIONS: &str = "select r.name, r.heard_at, r.era, r.drained_until, r.drained_actor, r.drained_reason,
+    h.history, h.highest_index from regions as r left join histories as h on h.region = r.name and h.standing = 'current' order by r.name";
 
 #[derive(sqlx::FromRow)]
 struct RegionRecord {
     name: String,
     heard_at: Option<i64>,
+    era: Option<String>,
+    drained_until: Option<i64>,
+    drained_actor: Option<String>,
+    drained_reason: Option<String>,
     history: Option<String>,
     highest_index: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct CurrentRecord {
+    name: String,
+    era: Option<String>,
+    drained_until: Option<i64>,
+    drained_actor: Option<String>,
+    drained_reason: Option<String>,
+    history: Option<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -63,13 +86,34 @@ struct AgentRecord {
     heard_at: i64,
 }
 
-/// The declared regions, each with its current history.
-pub(super) async fn current<T: Transaction>(tx: &mut T) -> Result<BTreeMap<RegionName, Option<History>>, StoreError> {
-    let rows: Vec<(String, Option<String>)> = tx.fetch(Query::new(CURRENT)).await?;
-    let read = |(name, history): (String, Option<String>)| {
-        Ok((parsed("region", &name)?, history.map(|history| parsed("history", &history)).transpose()?))
+/// The declared regions as decisions see them.
+pub(super) async fn current<T: Transaction>(
+    tx: &mut T,
+    now: Timestamp,
+) -> Result<BTreeMap<RegionName, Declared>, StoreError> {
+    let rows: Vec<CurrentRecord> = tx.fetch(Query::new(CURRENT)).await?;
+    let read = |row: CurrentRecord| {
+        let drained = drained(row.drained_until, row.drained_actor, row.drained_reason, now)?;
+        let declared = Declared {
+            history: row.history.map(|history| parsed("history", &history)).transpose()?,
+            era: row.era.map(Era),
+            drained: drained.map(|drained| drained.by),
+        };
+        Ok((parsed("region", &row.name)?, declared))
     };
     rows.into_iter().map(read).collect()
+}
+
+/// A planned absence, while it lasts.
+pub(super) fn drained(
+    until: Option<i64>,
+    actor: Option<String>,
+    reason: Option<String>,
+    now: Timestamp,
+) -> Result<Option<Drained>, StoreError> {
+    let Some((until, reason)) = until.zip(reason) else { return Ok(None) };
+    let until = timestamp(until)?;
+    Ok((now < until).then_some(Drained { until, by: Override { actor, reason } }))
 }
 
 /// Raises the highest index that was seen of each current history. Last in
@@ -96,19 +140,33 @@ pub(super) async fn declare<T: Transaction>(tx: &mut T, region: RegionName) -> R
 /// Takes a greeting.
 pub(super) async fn hello<T: Transaction>(tx: &mut T, hello: Hello) -> Result<(Welcome, End), StoreError> {
     let Hello { region, agent, history, head, address, .. } = hello;
-    let welcome = |standing, index| Welcome { region: region.clone(), agent: agent.clone(), history, standing, index };
+    let (name, greeting) = (region.clone(), agent.clone());
+    let welcome = |standing, index, era: &Era, tell_ends| {
+        let (region, agent, era) = (name.clone(), greeting.clone(), Some(era.clone()));
+        Welcome { region, agent, history, standing, index, era, tell_ends }
+    };
     // Two first greetings of one region must not both find it without history.
-    let locked = Query::new("select name from regions where name = $1").with(region.as_str()).push(T::LOCKING);
-    if tx.fetch::<(String,)>(locked).await?.is_empty() {
-        return Ok((welcome(Standing::Undeclared, 0), End::Rollback));
-    }
+    let locked = Query::new("select name, era from regions where name = $1").with(region.as_str()).push(T::LOCKING);
+    let known: Vec<(String, Option<String>)> = tx.fetch(locked).await?;
     let clock = tx.clock().await?;
+    let Some((_, era)) = known.into_iter().next() else {
+        return Ok((welcome(Standing::Undeclared, 0, &clock.era, false), End::Rollback));
+    };
+    let first = "select count(*) from histories where region = $1";
+    let first: Vec<(i64,)> = tx.fetch(Query::new(first).with(region.as_str())).await?;
+    let first = first.first().is_some_and(|(lives,)| *lives == 0);
     let text = history.to_string();
     tx.execute(Query::new(SEEN).with_all(row![region.as_str(), text.as_str(), head, clock.now.0])).await?;
     let known = Query::new("select standing, highest_index from histories where region = $1 and history = $2");
     let known: Vec<(String, i64)> = tx.fetch(known.with(region.as_str()).with(text)).await?;
     let (standing, index) = known.first().ok_or_else(|| defect("a history just written is not there"))?;
-    let answer = welcome(read_standing(standing)?, unsigned(*index)?);
+    let standing = read_standing(standing)?;
+    // The first life of a region's log has nothing to tell that could be lost.
+    if first {
+        tx.execute(Query::new(ERA).with_all(row![region.as_str(), history.to_string(), clock.era.0.as_str()])).await?;
+    }
+    let tell_ends = !first && standing == Standing::Current && era.as_deref() != Some(clock.era.0.as_str());
+    let answer = welcome(standing, unsigned(*index)?, &clock.era, tell_ends);
     heard(tx, &region, history, &clock).await?;
     agent_heard(tx, &region, history, &agent, &address, &clock).await?;
     let forgotten = Query::new("delete from agents where region = $1 and heard_at < $2");
@@ -128,22 +186,63 @@ fn read_standing(text: &str) -> Result<Standing, StoreError> {
 
 /// Takes signs of life, the last of each agent. Of a history that is not
 /// current, nothing happens.
-pub(super) async fn heartbeats<T: Transaction>(tx: &mut T, heartbeats: &[Heartbeat]) -> Result<((), End), StoreError> {
+pub(super) async fn heartbeats<T: Transaction>(
+    tx: &mut T,
+    heartbeats: &[Heartbeat],
+) -> Result<(Vec<Welcome>, End), StoreError> {
     let mut lives: BTreeMap<(&RegionName, History), BTreeMap<&AgentId, &Heartbeat>> = BTreeMap::new();
     for beat in heartbeats {
         lives.entry((&beat.region, beat.history)).or_default().insert(&beat.agent, beat);
     }
     let clock = tx.clock().await?;
+    let mut welcomes = Vec::new();
     for ((region, history), agents) in lives {
         let highest = heartbeats.iter().filter(|beat| &beat.region == region && beat.history == history);
         let highest = highest.map(|beat| beat.index).max().unwrap_or(0);
         heard(tx, region, history, &clock).await?;
         raise(tx, BTreeMap::from([((region.clone(), history), highest)])).await?;
-        for (agent, beat) in agents {
+        for (agent, beat) in &agents {
             agent_heard(tx, region, history, agent, &beat.address, &clock).await?;
         }
+        let present = |beat: &&Heartbeat| beat.era.as_ref() == Some(&clock.era);
+        if agents.values().any(present) {
+            let era = row![region.as_str(), history.to_string(), clock.era.0.as_str()];
+            tx.execute(Query::new(ERA).with_all(era)).await?;
+        }
+        if agents.values().any(|beat| !present(beat)) {
+            welcomes.extend(welcome_anew(tx, region, history, agents.values().copied(), &clock).await?);
+        }
     }
-    Ok(((), End::Commit))
+    Ok((welcomes, End::Commit))
+}
+
+/// Welcomes for agents that have not heard of the present life of the
+/// database. One that says no life at all is of a build without them, or was
+/// welcomed by one: it is told as long as its region has not caught up.
+async fn welcome_anew<'a, T: Transaction>(
+    tx: &mut T,
+    region: &RegionName,
+    history: History,
+    beats: impl Iterator<Item = &'a Heartbeat>,
+    clock: &Clock,
+) -> Result<Vec<Welcome>, StoreError> {
+    let known = "select r.era, h.highest_index from regions as r join histories as h on h.region = r.name
+        where r.name = $1 and h.history = $2 and h.standing = 'current'";
+    let known = Query::new(known).with(region.as_str()).with(history.to_string());
+    let known: Vec<(Option<String>, i64)> = tx.fetch(known).await?;
+    let Some((era, index)) = known.into_iter().next() else { return Ok(Vec::new()) };
+    let (index, tell_ends) = (unsigned(index)?, era.as_deref() != Some(clock.era.0.as_str()));
+    let stale = beats.filter(|beat| beat.era.as_ref() != Some(&clock.era) && (beat.era.is_some() || tell_ends));
+    let welcome = |beat: &Heartbeat| Welcome {
+        region: region.clone(),
+        agent: beat.agent.clone(),
+        history,
+        standing: Standing::Current,
+        index,
+        era: Some(clock.era.clone()),
+        tell_ends,
+    };
+    Ok(stale.map(welcome).collect())
 }
 
 async fn heard<T: Transaction>(
@@ -181,11 +280,18 @@ pub(super) async fn regions<T: Transaction>(tx: &mut T) -> Result<(Vec<RegionRow
         let silence = since(now, heard_at);
         agents.entry(region).or_default().push(AgentRow { name, instance, address, heard_at, silence });
     }
+    let mut unknown: BTreeMap<String, Vec<History>> = BTreeMap::new();
+    for (region, history) in tx.fetch::<(String, String)>(Query::new(LIVES)).await? {
+        unknown.entry(region).or_default().push(parsed("history", &history)?);
+    }
     let mut rows = Vec::new();
     for record in tx.fetch::<RegionRecord>(Query::new(REGIONS)).await? {
         let heard_at = record.heard_at.map(timestamp).transpose()?;
         rows.push(RegionRow {
             agents: agents.remove(&record.name).unwrap_or_default(),
+            unknown_histories: unknown.remove(&record.name).unwrap_or_default(),
+            drained: drained(record.drained_until, record.drained_actor, record.drained_reason, now)?,
+            era: record.era.map(Era),
             name: parsed("region", &record.name)?,
             history: record.history.map(|history| parsed("history", &history)).transpose()?,
             index: record.highest_index.map_or(Ok(0), unsigned)?,

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use muster_bus::{Place, Poison};
 use muster_protocol::fact::{Fact, Heartbeat, Hello, Welcome};
 use muster_protocol::global::{Barrier, Command, Step};
-use muster_protocol::identity::Era;
+use muster_protocol::identity::{Era, History};
 use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::Override;
 use muster_telemetry::metrics;
 use muster_wire::reference::Reference;
 
@@ -16,13 +17,18 @@ use super::backend::{Backend, End, Purpose, Transaction, run};
 use super::query::{Query, Row, batches, row};
 use super::transact::transact;
 use super::{
-    Cursor, Due, GenerationFilter, GenerationRow, Mode, Page, RegionRow, Store, StoreError, read, regions, unanswered,
+    AuditFilter, AuditRow, Cursor, Due, GenerationFilter, GenerationRow, Mode, Overruled, Page, RegionRow, Store,
+    StoreError, Until, adopt, audit, drain, read, regions, retention, unanswered,
 };
 
 const SCHEMA_FOUND: &str = "select coalesce(max(version), 0) from _sqlx_migrations where success";
 
 #[async_trait]
 impl<B: Backend> Store for B {
+    fn for_calls(&self) -> Arc<dyn Store> {
+        Arc::new(Backend::for_calls(self))
+    }
+
     async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
         if batch.is_empty() {
             return Ok(Vec::new());
@@ -52,9 +58,9 @@ impl<B: Backend> Store for B {
         run(self, Purpose::Write, move |tx| Box::pin(regions::hello(tx, hello.clone()))).await
     }
 
-    async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<(), StoreError> {
+    async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<Vec<Welcome>, StoreError> {
         if heartbeats.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let heartbeats: Arc<[Heartbeat]> = heartbeats.into();
         run(self, Purpose::Write, move |tx| {
@@ -62,6 +68,25 @@ impl<B: Backend> Store for B {
             Box::pin(async move { regions::heartbeats(tx, &heartbeats).await })
         })
         .await
+    }
+
+    async fn drain(&self, region: &RegionName, until: Option<Until>, by: &Override) -> Result<Overruled, StoreError> {
+        let (region, by) = (region.clone(), by.clone());
+        run(self, Purpose::Write, move |tx| Box::pin(drain::drain(tx, region.clone(), until, by.clone()))).await
+    }
+
+    async fn adopt(&self, region: &RegionName, history: History, by: &Override) -> Result<Overruled, StoreError> {
+        let (region, by) = (region.clone(), by.clone());
+        run(self, Purpose::Write, move |tx| Box::pin(adopt::adopt(tx, region.clone(), history, by.clone()))).await
+    }
+
+    async fn audit(&self, filter: &AuditFilter, cursor: Cursor, limit: u32) -> Result<Page<AuditRow>, StoreError> {
+        let filter = filter.clone();
+        run(self, Purpose::Read, move |tx| Box::pin(audit::audit(tx, filter.clone(), cursor.clone(), limit))).await
+    }
+
+    async fn collectable(&self, limit: u32) -> Result<Vec<BarrierName>, StoreError> {
+        run(self, Purpose::Read, move |tx| Box::pin(retention::collectable(tx, limit))).await
     }
 
     async fn set_aside(&self, poison: &[(Place, Poison)]) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::global::{self, Barrier, Change, Command, Context, Names, Reply, Step};
+use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Names, Reply, Step};
 use muster_protocol::identity::History;
 use muster_protocol::invariant::{self, Invariant};
 use muster_protocol::name::{BarrierName, RegionName};
@@ -26,8 +26,8 @@ pub(super) async fn transact<T: Transaction>(
     // From here on, in statements of their own: one that locks and reads at
     // once reads what was there before it had to wait for the lock.
     let clock = tx.clock().await?;
-    let regions = regions::current(tx).await?;
-    let mut barriers = load::named(tx, &named(batch)).await?;
+    let regions = regions::current(tx, clock.now).await?;
+    let mut barriers = load::named(tx, &named(batch), clock.now).await?;
     let mut defined = count_defined(tx, batch).await?;
     let steps = apply(batch, &clock, &regions, &mut barriers, &mut defined)?;
     if mode == Mode::DryRun || steps.iter().all(|step| step.changes.is_empty()) {
@@ -117,7 +117,7 @@ async fn count_defined<T: Transaction>(
 fn apply(
     batch: &[(BarrierName, Command)],
     clock: &Clock,
-    regions: &BTreeMap<RegionName, Option<History>>,
+    regions: &BTreeMap<RegionName, Declared>,
     barriers: &mut BTreeMap<BarrierName, Barrier>,
     defined: &mut BTreeMap<String, u32>,
 ) -> Result<Vec<Step>, StoreError> {
@@ -125,7 +125,7 @@ fn apply(
     for (name, command) in batch {
         let barrier = barriers.entry(name.clone()).or_insert_with(|| Barrier::new(name.clone()));
         let barriers_in_namespace = defined.get(name.namespace()).copied().unwrap_or(0);
-        let context = Context { now: clock.now, era: &clock.era, regions, barriers_in_namespace };
+        let context = Context { now: clock.now, at: clock.now, era: &clock.era, regions, barriers_in_namespace };
         let was_deleted = barrier.deleted;
         let step = global::apply(barrier, &context, command);
         if let Some(count) = defined.get_mut(name.namespace()) {
@@ -137,7 +137,8 @@ fn apply(
     Ok(steps)
 }
 
-/// A release without the promise of every region must not become durable.
+/// A release without the promises that its rule requires must not become
+/// durable.
 fn check(barrier: &Barrier, change: &Change) -> Result<(), StoreError> {
     let Change::Decided { n, .. } = change else { return Ok(()) };
     let promised =
@@ -146,7 +147,7 @@ fn check(barrier: &Barrier, change: &Change) -> Result<(), StoreError> {
         true => Ok(()),
         false => Err(violation(
             Invariant::ReleasedOnlyWhenComplete,
-            format!("{} generation {n} was to be released without every region's promise", barrier.name),
+            format!("{} generation {n} was to be released without the promises that its rule requires", barrier.name),
         )),
     }
 }

@@ -103,7 +103,7 @@ async fn an_abort_is_heard_and_stays() {
     let abort = format!("{MAP}/abort");
     let (_, before) = world.get(MAP).await;
     let (code, tried) = world.call("POST", &format!("{abort}?dryRun=true"), r#"{"reason": "no"}"#).await;
-    assert_eq!((code, &tried["changed"], &tried["status"]["state"]), (200, &true.into(), &"gathering".into()));
+    assert_eq!((code, &tried["changed"], &tried["status"]["state"]), (200, &true.into(), &"broken".into()));
     assert_eq!(world.get(MAP).await.1["index"], before["index"], "a dry run writes nothing");
     assert_eq!(world.refused("POST", &abort, "").await.code.as_str(), "bad-request");
     assert_eq!(world.refused("POST", &abort, r#"{"reason": " "}"#).await.code.as_str(), "bad-request");

@@ -72,3 +72,46 @@ async fn a_region_that_does_not_fit_is_told() {
     assert_eq!(twice.send().await.unwrap().status(), 503);
     world.stop().await;
 }
+
+#[tokio::test]
+async fn sessions_and_what_only_a_region_knows_go_there() {
+    let world = World::start(&["us-east", "eu-west"]).await;
+    let mut us = FakeRegion::new(&world.bus, "us-east", &agent().await).await;
+    us.greet().await;
+    world.define("etl/map", &["us-east", "eu-west"], r#", "deadline": "1h""#).await;
+    let session = "/v1/sessions/000102030405060708090a0b0c0d0e0f";
+    let asked = async |method: &str, path: &str, body: &str| {
+        let (status, answer) = world.call(method, path, body.to_owned()).await;
+        assert_eq!(status, 201, "{method} {path}: {answer}");
+        answer["asked"].as_str().unwrap().to_owned()
+    };
+    let open = r#"{"participants": [{"barrier": "etl/map", "id": "1"}], "region": "us-east"}"#;
+    assert_eq!(asked("POST", "/v1/sessions", open).await, "POST /v1/sessions");
+    let beat = format!("{session}/heartbeat");
+    assert_eq!(asked("PUT", &format!("{beat}?region=us-east"), "").await, format!("PUT {beat}"));
+    assert_eq!(asked("DELETE", &format!("{session}?region=us-east"), "").await, format!("DELETE {session}"));
+    for (method, path, body, code) in [
+        ("POST", "/v1/sessions".to_owned(), r#"{"participants": []}"#, "bad-request"),
+        ("POST", "/v1/sessions?region=eu-west".to_owned(), open, "bad-request"),
+        ("PUT", beat.clone(), "", "bad-request"),
+        ("PUT", format!("{beat}?region=mars"), "", "unknown-region"),
+        ("PUT", format!("{beat}?region=eu-west"), "", "unavailable"),
+    ] {
+        assert_eq!(world.refused(method, &path, body).await.code.as_str(), code, "{method} {path}");
+    }
+    // A barrier that is not known here may be one of the region's own.
+    let own = "/v1/barriers/etl/own";
+    for (method, path) in [
+        ("GET", String::new()),
+        ("DELETE", "?force=true".to_owned()),
+        ("GET", "/generations/1/wait?wait=1s".to_owned()),
+        ("PUT", "/generations/1/arrivals/0".to_owned()),
+        ("POST", "/generations/1/abort".to_owned()),
+    ] {
+        let with = if path.contains('?') { "&region=us-east" } else { "?region=us-east" };
+        assert_eq!(asked(method, &format!("{own}{path}{with}"), "").await, format!("{method} {own}{path}"));
+    }
+    let none = world.refused("GET", own, "").await;
+    assert!(none.code.as_str() == "not-defined" && none.hint.unwrap().contains("?region="));
+    world.stop().await;
+}

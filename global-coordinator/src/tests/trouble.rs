@@ -8,13 +8,17 @@ use muster_bus::embedded::{Embedded as EmbeddedBus, Faults};
 use muster_bus::{Place, Poison};
 use muster_protocol::fact::{Heartbeat, Hello, Welcome};
 use muster_protocol::global::{Barrier, Command, Step};
-use muster_protocol::identity::Era;
+use muster_protocol::identity::{Era, History};
 use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::Override;
 use muster_wire::reference::Reference;
 
 use super::world::{World, soon};
 use crate::store::embedded::Embedded as EmbeddedStore;
-use crate::store::{Cursor, Due, GenerationFilter, GenerationRow, Mode, Page, RegionRow, Store, StoreError};
+use crate::store::{
+    AuditFilter, AuditRow, Cursor, Due, GenerationFilter, GenerationRow, Mode, Overruled, Page, RegionRow, Store,
+    StoreError, Until,
+};
 
 /// A store that is away for some transactions, and that has a defect for
 /// reports on one barrier.
@@ -35,6 +39,10 @@ impl Troubled {
 
 #[async_trait]
 impl Store for Troubled {
+    fn for_calls(&self) -> Arc<dyn Store> {
+        self.inner.for_calls()
+    }
+
     async fn transact(&self, batch: Vec<(BarrierName, Command)>, mode: Mode) -> Result<Vec<Step>, StoreError> {
         let reports = batch.iter().any(|(_, command)| matches!(command, Command::Report(_)));
         let spoiled = batch.iter().any(|(name, _)| Some(name) == self.spoiled.as_ref());
@@ -65,8 +73,24 @@ impl Store for Troubled {
         self.inner.hello(hello).await
     }
 
-    async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<(), StoreError> {
+    async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<Vec<Welcome>, StoreError> {
         self.inner.heartbeats(heartbeats).await
+    }
+
+    async fn drain(&self, region: &RegionName, until: Option<Until>, by: &Override) -> Result<Overruled, StoreError> {
+        self.inner.drain(region, until, by).await
+    }
+
+    async fn adopt(&self, region: &RegionName, history: History, by: &Override) -> Result<Overruled, StoreError> {
+        self.inner.adopt(region, history, by).await
+    }
+
+    async fn audit(&self, filter: &AuditFilter, cursor: Cursor, limit: u32) -> Result<Page<AuditRow>, StoreError> {
+        self.inner.audit(filter, cursor, limit).await
+    }
+
+    async fn collectable(&self, limit: u32) -> Result<Vec<BarrierName>, StoreError> {
+        self.inner.collectable(limit).await
     }
 
     async fn regions(&self) -> Result<Vec<RegionRow>, StoreError> {

@@ -9,7 +9,7 @@ use muster_bus::embedded::Embedded as EmbeddedBus;
 use muster_bus::{Bus, Down, Headers};
 use muster_protocol::fact::{AgentId, Fact, Heartbeat, Hello, Welcome};
 use muster_protocol::generation::GenerationId;
-use muster_protocol::identity::{Digest, History, Stamp, Timestamp};
+use muster_protocol::identity::{Digest, Era, History, Stamp, Timestamp};
 use muster_protocol::name::RegionName;
 use muster_protocol::report::{Missing, RegionReport};
 use muster_wire::problem::Problem;
@@ -116,13 +116,14 @@ pub(super) struct FakeRegion {
     index: u64,
     pub(super) history: History,
     pub(super) address: String,
+    pub(super) era: Option<Era>,
 }
 
 impl FakeRegion {
     pub(super) async fn new(bus: &Arc<EmbeddedBus>, name: &str, address: &str) -> Self {
         let down = bus.follow_down().await.unwrap();
         let (name, address) = (name.parse().unwrap(), address.to_owned());
-        Self { name, bus: Arc::clone(bus), down, index: 0, history: History(rand::random()), address }
+        Self { name, bus: Arc::clone(bus), down, index: 0, history: History(rand::random()), address, era: None }
     }
 
     fn agent(&self) -> AgentId {
@@ -141,10 +142,12 @@ impl FakeRegion {
                     head: self.index,
                     machine_version: 1,
                     address: self.address.clone(),
+                    era: self.era.clone(),
                 };
                 self.say(Upward::Hello(hello)).await;
                 let welcomed = tokio::time::timeout(Duration::from_millis(500), self.welcome()).await;
                 if let Ok(welcome) = welcomed {
+                    self.era.clone_from(&welcome.era);
                     return welcome;
                 }
             }
@@ -152,10 +155,12 @@ impl FakeRegion {
         .await
     }
 
-    async fn welcome(&mut self) -> Welcome {
+    pub(super) async fn welcome(&mut self) -> Welcome {
         loop {
             match self.down.next().await.unwrap().content.unwrap() {
-                Downward::Welcome(welcome) if welcome.region == self.name => return welcome,
+                Downward::Welcome(welcome) if welcome.region == self.name && welcome.history == self.history => {
+                    return welcome;
+                }
                 _ => {}
             }
         }
@@ -169,6 +174,7 @@ impl FakeRegion {
             shard: 0,
             index: self.index,
             address: self.address.clone(),
+            era: self.era.clone(),
         };
         self.say(Upward::Heartbeat(beat)).await;
     }
@@ -239,7 +245,7 @@ impl FakeRegion {
             applied: None,
             name_taken: false,
             spec: None,
-            era: None,
+            era: self.era.clone(),
             outcome: None,
             apart: muster_protocol::report::Apart::default(),
             zones: BTreeMap::new(),

@@ -1,7 +1,5 @@
 //! Arrivals, alone and in batches, and withdrawals.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -9,9 +7,9 @@ use muster_http::poll::{Pending, Wait};
 use muster_http::{Answer, Failure, GenerationPath, Json, ParticipantPath, Query};
 use muster_protocol::caps;
 use muster_protocol::generation::GenerationId;
-use muster_protocol::identity::Timestamp;
+use muster_protocol::identity::SessionId;
 use muster_protocol::name::{ParticipantId, RegionName};
-use muster_protocol::region::{Arrive, Command, Reply, Withdraw};
+use muster_protocol::region::{Arrive, Command, Region, Reply, Withdraw};
 use muster_telemetry::{TraceContext, metrics};
 use muster_wire::answer::{Arrived, BatchArrived, BatchItem};
 use muster_wire::code::Code;
@@ -21,6 +19,7 @@ use serde::Deserialize;
 
 use super::locate::{Place, Purpose};
 use super::{Api, speak};
+use crate::clock::wall_clock;
 use crate::driver::NoAnswer;
 
 /// Parameters of an arrival.
@@ -54,7 +53,10 @@ pub(super) async fn arrive(
     check(&path.participant, &body)?;
     let who = std::slice::from_ref(&path.participant);
     let id = api.arrivable(&path.barrier, &path.id, who, patience).await?;
-    let command = command(&id, path.participant, body);
+    if body.session.is_some() {
+        api.know_sessions(&id, std::iter::once((&path.participant, &body))).await;
+    }
+    let command = api.arrival(&id, path.participant, body);
     let reply = api.handle.submit(command.clone(), TraceContext::current()).await;
     let arrived = api.answer_arrival(&id, &command, reply)?;
     match patience {
@@ -95,10 +97,13 @@ pub(super) async fn batch(
         return answer_items(arrivals.into_iter().zip(checks).map(refused_item).collect(), patience);
     }
     let id = api.arrivable(&path.barrier, &path.id, &who, patience).await?;
+    if arrivals.iter().any(|(_, arrival)| arrival.session.is_some()) {
+        api.know_sessions(&id, arrivals.iter().map(|(who, arrival)| (who, arrival))).await;
+    }
     let commands: Vec<Answer<Command>> = arrivals
         .iter()
         .zip(checks)
-        .map(|((who, arrival), check)| check.map(|()| command(&id, who.clone(), arrival.clone())))
+        .map(|((who, arrival), check)| check.map(|()| api.arrival(&id, who.clone(), arrival.clone())))
         .collect();
     let good: Vec<Command> = commands.iter().filter_map(|command| command.as_ref().ok().cloned()).collect();
     let mut replies = api.handle.submit_all(good, TraceContext::current()).await.into_iter();
@@ -190,7 +195,7 @@ impl Api {
             .into()
     }
 
-    async fn arrivable(
+    pub(super) async fn arrivable(
         &self,
         barrier: &muster_protocol::name::BarrierName,
         id: &muster_wire::reference::Reference,
@@ -201,6 +206,41 @@ impl Api {
             Place::Here(id) => Ok(id),
             Place::Elsewhere => Err(self.no_part(barrier)),
         }
+    }
+
+    /// Sees to it that sessions which were opened at another agent are known
+    /// here, where arrivals leave their attempt to them.
+    async fn know_sessions<'a>(
+        &self,
+        id: &GenerationId,
+        mut arrivals: impl Iterator<Item = (&'a ParticipantId, &'a request::Arrival)>,
+    ) {
+        let unknown = self.handle.read(|region| {
+            arrivals.any(|(who, arrival)| match (arrival.session, arrival.attempt) {
+                (Some(session), None) => attempt_of(region, id, who, session).is_none(),
+                _ => false,
+            })
+        });
+        if unknown {
+            // Without an answer the machine refuses what it does not know.
+            let _ = self.handle.fresh().await;
+        }
+    }
+
+    fn arrival(&self, id: &GenerationId, participant: ParticipantId, body: request::Arrival) -> Command {
+        let given = |session| self.handle.read(|region| attempt_of(region, id, &participant, session));
+        let attempt = body.attempt.or_else(|| given(body.session?)).unwrap_or(1);
+        Command::Arrive(Arrive {
+            barrier: id.barrier.clone(),
+            n: id.n,
+            participant,
+            attempt,
+            outcome: body.outcome.unwrap_or_default(),
+            note: body.note,
+            output: body.output,
+            session: body.session,
+            at: wall_clock(),
+        })
     }
 
     fn answer_arrival(&self, id: &GenerationId, command: &Command, reply: Result<Reply, NoAnswer>) -> Answer<Arrived> {
@@ -243,33 +283,19 @@ fn check(participant: &ParticipantId, body: &request::Arrival) -> Answer<()> {
     };
     size("note", body.note.as_ref(), caps::NOTE_BYTES_MAX)?;
     size("output", body.output.as_ref(), caps::OUTPUT_BYTES_MAX)?;
-    if body.session.is_some() {
-        let detail = "sessions are not supported yet; leave `session` out";
-        return Err(Failure::new(Code::NotYet, detail));
-    }
     if body.attempt == Some(0) {
         return Err(Failure::new(Code::BadRequest, "attempt counts from 1"));
     }
     Ok(())
 }
 
-fn command(id: &GenerationId, participant: ParticipantId, body: request::Arrival) -> Command {
-    Command::Arrive(Arrive {
-        barrier: id.barrier.clone(),
-        n: id.n,
-        participant,
-        attempt: body.attempt.unwrap_or(1),
-        outcome: body.outcome.unwrap_or_default(),
-        note: body.note,
-        output: body.output,
-        session: None,
-        at: now(),
-    })
-}
-
-/// This machine's clock, for people to read; nothing is decided by it.
-pub(super) fn now() -> Timestamp {
-    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64))
+/// The attempt that a session was given for a participant, if this state knows
+/// of it.
+fn attempt_of(region: &Region, id: &GenerationId, who: &ParticipantId, session: SessionId) -> Option<u32> {
+    let generation = region.generation(&id.barrier, id.n)?;
+    let worker = generation.worker(who).filter(|worker| worker.session == session).map(|worker| worker.attempt);
+    let arrival = generation.arrival(who).filter(|arrival| arrival.session == Some(session));
+    worker.or(arrival.map(|arrival| arrival.attempt))
 }
 
 fn item(participant: ParticipantId, arrived: Answer<Arrived>) -> BatchItem {

@@ -14,18 +14,20 @@ use std::time::Duration;
 
 use muster_http::{Answer, Failure};
 use muster_protocol::generation::{GenerationId, State};
+use muster_protocol::global::Command;
 use muster_protocol::name::{BarrierName, Key, ParticipantId};
 use muster_protocol::participants::IdSet;
 use muster_protocol::region::Region;
-use muster_wire::answer;
+use muster_protocol::spec::Generations;
 use muster_wire::code::Code;
+use muster_wire::definition::effective;
 use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::Api;
+use super::{Api, regional};
 use crate::coordinator::NoWord;
 
 /// How long a call is held for an opening that is on its way.
@@ -129,6 +131,10 @@ impl Api {
         if let Some(found) = self.find(barrier, reference) {
             return Ok(Place::Here(found));
         }
+        if self.has_forgotten(barrier, reference) {
+            let detail = format!("{barrier}@{reference} ended and is past its retention");
+            return Err(Failure::new(Code::Expired, detail));
+        }
         // The subscription comes before the question, so that an opening in
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
@@ -161,14 +167,21 @@ impl Api {
     /// The generation of a barrier that has but one. What `latest` names on any
     /// other changes under a caller that acts.
     async fn only(&self, barrier: &BarrierName) -> Answer<Reference> {
-        let single = match self.coordinator.barrier(barrier).await {
-            Ok(defined) => defined.effective["generations"] == "single",
-            Err(NoWord::Refused(problem)) => return Err(Failure::from(*problem)),
+        let regional = || self.handle.read(|region| only_regional(region, barrier));
+        if let Some(only) = regional() {
+            return only;
+        }
+        let refused = match self.coordinator.barrier(barrier).await {
+            Ok(defined) if defined.effective["generations"] == "single" => None,
+            Err(NoWord::Refused(problem)) if problem.code != Code::NotDefined => return Err(Failure::from(*problem)),
+            Err(NoWord::Refused(problem)) => Some(Failure::from(*problem)),
             // Only the coordinator knows of which kind it is.
-            Err(NoWord::Away(_)) => false,
+            Ok(_) | Err(NoWord::Away(_)) => Some(self.handle.read(|region| generation_required(region, barrier))),
         };
-        if !single {
-            return Err(self.generation_required(barrier));
+        if let Some(refused) = refused {
+            // It may have been defined at another agent a moment ago.
+            let only = if self.handle.fresh().await.is_ok() { regional() } else { None };
+            return only.unwrap_or(Err(refused));
         }
         match self.coordinator.status(barrier, "latest").await {
             Ok(status) => Ok(status.n.to_string().parse::<Reference>()?),
@@ -181,6 +194,13 @@ impl Api {
         self.handle.read(|region| find(region, barrier, reference))
     }
 
+    fn has_forgotten(&self, barrier: &BarrierName, reference: &Reference) -> bool {
+        self.handle.read(|region| {
+            let known = region.barrier(barrier).zip(reference.number());
+            known.is_some_and(|(barrier, n)| barrier.has_forgotten(n))
+        })
+    }
+
     async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
         let asked = self.questions.asked((barrier.clone(), reference.to_string(), purpose));
         asked.answer.get_or_init(|| self.ask(barrier, reference, purpose)).await.clone()
@@ -189,6 +209,41 @@ impl Api {
     /// A generation is what it was opened as: the definition in force is asked
     /// only where there is none.
     async fn ask(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
+        if let Some(word) = self.ask_region(barrier, reference, purpose).await {
+            return word;
+        }
+        let word = self.ask_world(barrier, reference, purpose).await;
+        let unheard = match &word {
+            Word::Away => true,
+            Word::No(problem) => problem.code == Code::NotDefined,
+            _ => false,
+        };
+        // It may have been defined at another agent a moment ago.
+        let regional = match unheard && self.handle.fresh().await.is_ok() {
+            true => self.ask_region(barrier, reference, purpose).await,
+            false => None,
+        };
+        regional.unwrap_or(word)
+    }
+
+    /// What this region itself says of a barrier that it decides alone.
+    async fn ask_region(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Option<Word> {
+        let (effective, absent) = self.handle.read(|region| {
+            let decider = region.regional_barrier(barrier)?;
+            Some((decider.spec().map(effective), regional::absent(region, decider, reference)))
+        })?;
+        let Some(effective) = effective else { return Some(Word::No(Box::new(absent))) };
+        if purpose == Purpose::Open {
+            let Some(key) = reference.key() else { return Some(Word::Coming) };
+            return Some(match self.open_regional(barrier, Command::Open { key: Some(key.clone()) }).await {
+                Ok(_) => Word::Coming,
+                Err(failure) => Word::No(Box::new(failure.into_problem())),
+            });
+        }
+        Some(self.not_open(barrier, &effective, reference, purpose, absent))
+    }
+
+    async fn ask_world(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
         if purpose == Purpose::Open {
             return match reference.key() {
                 Some(key) => self.open(barrier, key).await,
@@ -205,17 +260,30 @@ impl Api {
             Ok(defined) => defined,
             Err(no) => return no_word(no),
         };
-        if !takes_part(&defined, self.region.as_str()) {
+        if !takes_part(&defined.effective, self.region.as_str()) {
             return Word::Elsewhere;
         }
-        let keyed = defined.effective["generations"] == "keyed" && reference.key().is_some();
+        self.not_open(barrier, &defined.effective, reference, purpose, *absent)
+    }
+
+    /// What may become of a generation that is not open, by its barrier's
+    /// definition.
+    fn not_open(
+        &self,
+        barrier: &BarrierName,
+        effective: &Value,
+        reference: &Reference,
+        purpose: Purpose,
+        absent: Problem,
+    ) -> Word {
+        let keyed = effective["generations"] == "keyed" && reference.key().is_some();
         let first_round = reference.round().is_none_or(|round| round == 0);
         match purpose {
             Purpose::Arrive if keyed && first_round => {
-                Word::MayOpen(Arc::new(expected(&defined, self.region.as_str())))
+                Word::MayOpen(Arc::new(expected(effective, self.region.as_str())))
             }
-            Purpose::Wait if may_open(&defined, reference, &absent) => Word::Coming,
-            _ => Word::No(Box::new(self.wrong_generation(barrier, reference, *absent))),
+            Purpose::Wait if may_open(effective, reference, &absent) => Word::Coming,
+            _ => Word::No(Box::new(self.wrong_generation(barrier, reference, absent))),
         }
     }
 
@@ -229,7 +297,7 @@ impl Api {
 
     /// A barrier without keys has a right generation to name.
     fn wrong_generation(&self, barrier: &BarrierName, reference: &Reference, problem: Problem) -> Problem {
-        let open = self.open_generations(barrier);
+        let open = self.handle.read(|region| open_generations(region, barrier));
         if open.is_empty() || reference.number().is_none() {
             return problem;
         }
@@ -241,24 +309,34 @@ impl Api {
         .with("generation", open[0].clone())
         .with("open", open)
     }
+}
 
-    fn open_generations(&self, barrier: &BarrierName) -> Vec<String> {
-        self.handle.read(|region| {
-            let generations = region.barrier(barrier).into_iter().flat_map(|barrier| barrier.generations());
-            let open = generations.filter(|generation| generation.state() == State::Gathering);
-            open.map(|generation| generation.id().label().to_string()).take(OPEN_NAMED).collect()
-        })
-    }
+/// The generation of a single barrier that this region decides alone.
+fn only_regional(region: &Region, barrier: &BarrierName) -> Option<Answer<Reference>> {
+    let decider = region.regional_barrier(barrier)?;
+    let single = decider.spec().is_none_or(|spec| spec.generations == Generations::Single);
+    Some(match find(region, barrier, &Reference::Latest) {
+        Some(id) if single => id.n.to_string().parse::<Reference>().map_err(Failure::from),
+        None if single => Err(regional::absent(region, decider, &Reference::Latest).into()),
+        _ => Err(generation_required(region, barrier)),
+    })
+}
 
-    fn generation_required(&self, barrier: &BarrierName) -> Failure {
-        let open = self.open_generations(barrier);
-        let named =
-            if open.is_empty() { "none is open here".to_owned() } else { format!("open now: {}", open.join(", ")) };
-        Problem::new(Code::GenerationRequired, format!("name the generation of {barrier} in the path; {named}"))
-            .hint("`latest` is for reads: what it names changes under a caller that acts")
-            .with("open", open)
-            .into()
-    }
+/// The generations of a barrier that are open, the first of them.
+fn open_generations(region: &Region, barrier: &BarrierName) -> Vec<String> {
+    let generations = region.barrier(barrier).into_iter().flat_map(|barrier| barrier.generations());
+    let open = generations.filter(|generation| generation.state() == State::Gathering);
+    open.map(|generation| generation.id().label().to_string()).take(OPEN_NAMED).collect()
+}
+
+/// The refusal of a call that acts and names no generation.
+pub(super) fn generation_required(region: &Region, barrier: &BarrierName) -> Failure {
+    let open = open_generations(region, barrier);
+    let named = if open.is_empty() { "none is open here".to_owned() } else { format!("open now: {}", open.join(", ")) };
+    Problem::new(Code::GenerationRequired, format!("name the generation of {barrier} in the path; {named}"))
+        .hint("`latest` is for reads: what it names changes under a caller that acts")
+        .with("open", open)
+        .into()
 }
 
 /// The generation a reference names, if the region knows it.
@@ -273,16 +351,16 @@ pub(super) fn find(region: &Region, barrier: &BarrierName, reference: &Reference
     found.map(|generation| generation.id().clone())
 }
 
-fn takes_part(defined: &answer::Barrier, region: &str) -> bool {
-    defined.effective["regions"].as_object().is_some_and(|regions| regions.contains_key(region))
+fn takes_part(effective: &Value, region: &str) -> bool {
+    effective["regions"].as_object().is_some_and(|regions| regions.contains_key(region))
 }
 
 /// Whether a generation that is not open may open one day by itself or by an
 /// arrival, so that a wait for it is only early.
-fn may_open(defined: &answer::Barrier, reference: &Reference, problem: &Problem) -> bool {
+fn may_open(effective: &Value, reference: &Reference, problem: &Problem) -> bool {
     let unknown = matches!(problem.code, Code::NoSuchGeneration | Code::WrongGeneration);
     unknown
-        && match defined.effective["generations"].as_str() {
+        && match effective["generations"].as_str() {
             Some("keyed") => reference.round().is_none_or(|round| round == 0),
             Some("cyclic") => reference.number().is_some_and(|n| n > 0),
             _ => false,
@@ -290,12 +368,20 @@ fn may_open(defined: &answer::Barrier, reference: &Reference, problem: &Problem)
 }
 
 /// Who is expected of a region, if they have names.
-fn expected(defined: &answer::Barrier, region: &str) -> Option<IdSet> {
-    match &defined.effective["regions"][region]["participants"] {
-        Value::String(one) => IdSet::parse([one]).ok(),
-        Value::Array(items) => IdSet::parse(items.iter().filter_map(Value::as_str)).ok(),
-        _ => None,
+fn expected(effective: &Value, region: &str) -> Option<IdSet> {
+    let region = &effective["regions"][region];
+    let sets =
+        std::iter::once(&region["participants"]).chain(region["zones"].as_object().into_iter().flat_map(Map::values));
+    let mut items: Vec<&str> = Vec::new();
+    for set in sets {
+        match set {
+            Value::String(one) => items.push(one),
+            Value::Array(some) => items.extend(some.iter().filter_map(Value::as_str)),
+            _ => {}
+        }
     }
+    // Any so many have no names, and leave the list empty.
+    IdSet::parse(items).ok()
 }
 
 fn admits(expected: &Option<IdSet>, who: &ParticipantId) -> bool {

@@ -3,8 +3,13 @@
 
 mod arrive;
 mod locate;
+mod participant;
 mod read;
+mod regional;
+mod session;
 mod speak;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::sync::Arc;
@@ -12,7 +17,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{any, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 use muster_http::extract::body_limit;
 use muster_http::{Answer, Call, ready, routes};
 use muster_protocol::caps;
@@ -25,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::coordinator::Coordinator;
 use crate::downlink::Link;
 use crate::driver::Handle;
+use crate::sessions::Sessions;
 
 /// What every handler has.
 #[derive(Clone)]
@@ -33,6 +39,7 @@ pub(crate) struct Api {
     pub(crate) region: RegionName,
     pub(crate) coordinator: Coordinator,
     pub(crate) link: watch::Receiver<Link>,
+    pub(crate) sessions: Sessions,
     pub(crate) shutdown: CancellationToken,
     pub(crate) questions: Arc<locate::Questions>,
 }
@@ -42,10 +49,11 @@ impl Api {
         handle: Handle,
         coordinator: Coordinator,
         link: watch::Receiver<Link>,
+        sessions: Sessions,
         shutdown: CancellationToken,
     ) -> Self {
         let region = handle.read(|region| region.name().clone());
-        Self { handle, region, coordinator, link, shutdown, questions: Arc::default() }
+        Self { handle, region, coordinator, link, sessions, shutdown, questions: Arc::default() }
     }
 
     pub(crate) fn router(self) -> Router {
@@ -64,10 +72,10 @@ impl Api {
                 &format!("{barrier}/arrivals/{{participant}}"),
                 put(arrive::arrive).post(arrive::arrive).delete(arrive::withdraw),
             )
-            .route(&format!("{barrier}/wait"), get(wait::one))
-            .route(&format!("{barrier}/abort"), post(forward));
+            .route(&format!("{barrier}/wait"), get(wait::one));
         Router::new()
             .merge(single)
+            .merge(regional::routes())
             .route(&below("/arrivals"), post(arrive::batch).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
             .route(
                 &below("/arrivals/{participant}"),
@@ -76,19 +84,12 @@ impl Api {
             .route(&below("/wait"), get(wait::one))
             .route("/v1/wait", get(wait::several))
             .route(&below("/participants"), get(read::participants))
-            .route(generation, get(read::status))
-            .route(&below("/explain"), get(forward))
-            .route(&below("/outputs"), get(forward))
-            .route(&below("/abort"), post(forward))
-            .route("/v1/barriers", get(forward))
-            .route(
-                "/v1/barriers/{namespace}/{name}",
-                get(forward).put(forward).delete(forward).layer(body_limit(caps::DEFINITION_BYTES_MAX)),
-            )
-            .route("/v1/barriers/{namespace}/{name}/generations", get(forward).post(forward))
-            .route("/v1/generations", get(forward))
+            .route("/v1/sessions", post(session::open).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
+            .route("/v1/sessions/{session}", delete(session::close))
+            .route("/v1/sessions/{session}/heartbeat", put(session::heartbeat).post(session::heartbeat))
             .route("/v1/regions", get(forward))
             .route("/v1/regions/{region}", any(forward))
+            .route("/v1/regions/{region}/{act}", post(forward))
             .route("/readyz", get(readyz))
             .merge(routes::common(version))
             .with_state(self)

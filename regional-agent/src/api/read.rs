@@ -6,8 +6,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use muster_http::{Answer, Call, Failure, GenerationPath, ParticipantPath, extract};
 use muster_protocol::generation::GenerationId;
-use muster_protocol::name::{ParticipantId, RegionName};
+use muster_protocol::name::{ParticipantId, RegionName, ZoneName};
 use muster_protocol::region::{Generation, Region};
+use muster_protocol::report::{RegionReport, ZoneReport};
 use muster_wire::answer::{self, Page, ParticipantState, RegionState};
 use muster_wire::code::Code;
 use muster_wire::time::rfc3339;
@@ -15,7 +16,9 @@ use muster_wire::verdict;
 use serde::Deserialize;
 
 use super::locate::{Place, Purpose};
+use super::participant::Roll;
 use super::{Api, speak};
+use crate::sessions::Sessions;
 
 const PAGE_DEFAULT: usize = 1_000;
 const PAGE_MAX: usize = 10_000;
@@ -38,8 +41,10 @@ pub(super) async fn arrival(State(api): State<Api>, path: ParticipantPath, call:
         let generation = region.generation(&id.barrier, id.n)?;
         let slice = region.barrier(&id.barrier)?.slice(generation);
         let known = generation.arrival(&path.participant).is_some()
+            || generation.worker(&path.participant).is_some()
             || slice.is_none_or(|slice| slice.participants.admits(&path.participant));
-        known.then(|| speak::participant(region.name(), &path.participant, generation, slice.map_or(1, |s| s.attempts)))
+        let roll = Roll { region, generation, slice, sessions: &api.sessions };
+        known.then(|| roll.participant(&path.participant))
     });
     match found {
         Some(participant) => Ok(axum::Json(participant).into_response()),
@@ -69,11 +74,16 @@ pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, c
     let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, &[], None).await? else {
         return api.coordinator.forward(&call).await;
     };
-    let page = api.handle.read(|region| page(region, &id, &parameters));
+    let page = api.handle.read(|region| page(region, &api.sessions, &id, &parameters));
     Ok(axum::Json(page).into_response())
 }
 
-fn page(region: &Region, id: &GenerationId, parameters: &ParticipantsParameters) -> Page<answer::Participant> {
+fn page(
+    region: &Region,
+    sessions: &Sessions,
+    id: &GenerationId,
+    parameters: &ParticipantsParameters,
+) -> Page<answer::Participant> {
     let limit = parameters.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
     let generation = region.generation(&id.barrier, id.n);
     let Some((barrier, generation)) = region.barrier(&id.barrier).zip(generation) else {
@@ -81,27 +91,26 @@ fn page(region: &Region, id: &GenerationId, parameters: &ParticipantsParameters)
     };
     let slice = barrier.slice(generation);
     let after = |who: &ParticipantId| parameters.cursor.as_ref().is_none_or(|cursor| who > cursor);
-    let mut ids: Vec<ParticipantId> =
-        generation.arrivals().map(|(who, _)| who).filter(|who| after(who)).cloned().collect();
+    let known = generation.arrivals().map(|(who, _)| who).chain(generation.absences().map(|(who, _)| who));
+    let known = known.chain(generation.workers().map(|(who, _)| who));
+    let mut ids: Vec<ParticipantId> = known.filter(|who| after(who)).cloned().collect();
     if let Some(slice) = slice {
         ids.extend(generation.missing_ids(slice).filter(|who| after(who)));
     }
     ids.sort();
-    let attempts = slice.map_or(1, |slice| slice.attempts);
-    let mut items = ids
-        .iter()
-        .map(|who| (who, speak::participant(region.name(), who, generation, attempts)))
-        .filter(|(_, participant)| parameters.state.is_none_or(|state| participant.state == state));
-    let page: Vec<_> = items.by_ref().take(limit).collect();
-    let more = items.next().is_some();
-    let cursor = page.last().filter(|_| more).map(|(who, _)| who.to_string());
-    Page { items: page.into_iter().map(|(_, participant)| participant).collect(), cursor }
+    ids.dedup();
+    let roll = Roll { region, generation, slice, sessions };
+    let mut wanted = ids.iter().filter(|who| parameters.state.is_none_or(|state| roll.state(who) == state));
+    let page: Vec<_> = wanted.by_ref().take(limit).collect();
+    let more = wanted.next().is_some();
+    let cursor = page.last().filter(|_| more).map(ToString::to_string);
+    Page { items: page.into_iter().map(|who| roll.participant(who)).collect(), cursor }
 }
 
 /// The world's view of a generation is the coordinator's; when it is away, the
 /// region tells its own part and says that it knows no more.
-pub(super) async fn status(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
-    let away = match api.coordinator.forward(&call).await {
+pub(super) async fn status(api: &Api, path: &GenerationPath, call: &Call) -> Answer<Response> {
+    let away = match api.coordinator.forward(call).await {
         Ok(response) if response.status() != http::StatusCode::SERVICE_UNAVAILABLE => return Ok(response),
         Ok(unavailable) => Ok(unavailable),
         Err(away) => Err(away),
@@ -125,11 +134,6 @@ fn own_part(region: &Region, generation: &Generation, waiting: usize) -> Option<
         (Some(_), None) => answer::Reason::Released,
         (None, None) => answer::Reason::WaitingForRegions,
     };
-    let state = match (report.over_failures, report.complete) {
-        (true, _) => RegionState::Failed,
-        (false, true) => RegionState::Complete,
-        (false, false) => RegionState::Gathering,
-    };
     let path = format!("/v1/barriers/{}/generations/{}", id.barrier, id.label());
     Some(answer::Status {
         barrier: id.barrier.clone(),
@@ -152,22 +156,42 @@ fn own_part(region: &Region, generation: &Generation, waiting: usize) -> Option<
         index: speak::index(region),
         owner: String::new(),
         next: None,
-        regions: vec![answer::RegionStatus {
-            name: report.region,
-            state,
-            arrived: report.arrived,
-            expected: report.expected,
-            failed: report.failed,
-            missing: report.missing.names,
-            missing_count: report.missing.count,
-            completed_at: generation.completed().map(|completed| rfc3339(completed.at)),
-            applied: ended.is_some(),
-            link: answer::Link::Unknown,
-            as_of_seconds: Some(0.0),
-        }],
+        regions: vec![region_status(&report, answer::Link::Unknown)],
         release,
         broken,
         skew_seconds: None,
         links: BTreeMap::from([("wait".to_owned(), format!("{path}/wait"))]),
     })
+}
+
+/// One region's part of a generation, as its report tells it.
+pub(super) fn region_status(report: &RegionReport, link: answer::Link) -> answer::RegionStatus {
+    let zone = |(name, zone): (&ZoneName, &ZoneReport)| {
+        let ZoneReport { expected, arrived, failed, complete } = *zone;
+        (name.clone(), answer::ZoneStatus { arrived, expected, failed, complete })
+    };
+    let completed_at = report.last_arrival_at.filter(|_| report.complete);
+    answer::RegionStatus {
+        name: report.region.clone(),
+        state: match (report.over_failures, report.complete) {
+            (true, _) => RegionState::Failed,
+            (false, true) => RegionState::Complete,
+            (false, false) => RegionState::Gathering,
+        },
+        arrived: report.arrived,
+        expected: report.expected,
+        failed: report.failed,
+        missing: report.missing.names.clone(),
+        missing_count: report.missing.count,
+        retrying: report.retrying,
+        working: report.apart.working,
+        lost: report.apart.lost,
+        excluded: report.apart.excluded,
+        waived: report.apart.waived,
+        zones: report.zones.iter().map(zone).collect(),
+        completed_at: completed_at.map(rfc3339),
+        applied: report.applied.is_some(),
+        link,
+        as_of_seconds: Some(0.0),
+    }
 }

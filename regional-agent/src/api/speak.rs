@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use muster_http::Failure;
+use muster_protocol::caps;
 use muster_protocol::generation::{GenerationId, State};
 use muster_protocol::name::{ParticipantId, RegionName};
 use muster_protocol::participants::Participants;
 use muster_protocol::region::{self, Generation, Refusal, Region};
 use muster_protocol::replica::NotDone;
-use muster_wire::answer::{self, ParticipantState};
+use muster_wire::answer;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
-use muster_wire::time::rfc3339;
 use muster_wire::verdict;
 
 use crate::driver::NoAnswer;
@@ -114,14 +114,41 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
         Refusal::NoSuchGeneration => {
             Problem::new(Code::Behind, format!("{id} is not open in {region} yet")).hint("send the same call again")
         }
+        Refusal::Fenced => Problem::new(Code::Fenced, format!("a later session works for {who} in {id}"))
+            .hint("stop working: another worker has taken the place"),
+        Refusal::SessionLost => Problem::new(
+            Code::SessionLost,
+            format!("the session does not work for {who} in {id} any more: it fell silent or was ended"),
+        )
+        .hint("stop working; open a new session to begin again"),
+        Refusal::VersionTooLow => version_too_low(region),
+        Refusal::TooManySessions => too_many_sessions(region),
         // Answers to the coordinator's and leaders' commands, which no caller sends.
         Refusal::OldEpoch { .. }
         | Refusal::ClockMoved
         | Refusal::SliceUnknown { .. }
         | Refusal::Conflict
+        | Refusal::NotOwner
+        | Refusal::NameTaken
         | Refusal::VersionTooHigh => Problem::new(Code::Internal, format!("unexpected refusal: {refusal:?}")),
     };
     problem.with("generation", id.label().to_string()).into()
+}
+
+/// Not every agent of the region can run what a command needs.
+pub(super) fn version_too_low(region: &RegionName) -> Problem {
+    let detail = format!(
+        "not every agent of {region} runs a version that knows sessions and regional barriers; nothing was done"
+    );
+    Problem::new(Code::Unavailable, detail)
+        .hint("upgrade the region's other agents; a few seconds after the last one it works")
+}
+
+fn too_many_sessions(region: &RegionName) -> Problem {
+    let limit = caps::SESSIONS_PER_REGION_MAX;
+    Problem::new(Code::Busy, format!("{region} has {limit} sessions, as many as may be open"))
+        .hint("one session may stand for many participants: open fewer")
+        .with("limit", limit)
 }
 
 fn broken(generation: Option<&Generation>, id: &GenerationId) -> Failure {
@@ -133,7 +160,7 @@ fn expected(state: &Region, generation: &Generation) -> Option<String> {
     let slice = state.barrier(&generation.id().barrier)?.slice(generation)?;
     Some(match &slice.participants {
         Participants::Count(count) => count.to_string(),
-        Participants::Set(set) => set.to_string(),
+        sets => sets.sets().map(ToString::to_string).collect::<Vec<_>>().join(","),
     })
 }
 
@@ -164,29 +191,5 @@ pub(super) fn arrived(
         expected: arrived.expected,
         index: index(state),
         links,
-    }
-}
-
-/// One participant as it is now.
-pub(super) fn participant(
-    region: &RegionName,
-    id: &ParticipantId,
-    generation: &Generation,
-    attempts: u32,
-) -> answer::Participant {
-    let arrival = generation.arrival(id);
-    let state = match arrival {
-        None => ParticipantState::Missing,
-        Some(arrival) if arrival.outcome == region::ArrivalOutcome::Ok => ParticipantState::Arrived,
-        Some(arrival) if arrival.attempt >= attempts => ParticipantState::Failed,
-        Some(_) => ParticipantState::Retrying,
-    };
-    answer::Participant {
-        participant: format!("{region}/{id}"),
-        state,
-        attempt: arrival.map(|arrival| arrival.attempt),
-        arrived_at: arrival.map(|arrival| rfc3339(arrival.at)),
-        note: arrival.and_then(|arrival| arrival.note.clone()),
-        withdrawn: generation.withdrawn(id),
     }
 }

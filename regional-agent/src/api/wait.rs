@@ -141,7 +141,7 @@ impl Api {
         }
     }
 
-    fn still_gathering(&self, id: &GenerationId) -> Failure {
+    pub(super) fn still_gathering(&self, id: &GenerationId) -> Failure {
         let report = self.handle.read(|region| region.report(&id.barrier, id.n));
         let region = &self.region;
         let (detail, missing) = match report {
@@ -171,6 +171,10 @@ impl Api {
 
 /// How a generation ended, if this region has applied its end.
 fn ended(region: &Region, id: &GenerationId, whole: bool) -> Option<Answer<Released>> {
+    if region.barrier(&id.barrier).is_some_and(|barrier| barrier.has_forgotten(id.n)) {
+        let detail = format!("{id} ended and is past its retention");
+        return Some(Err(Failure::new(Code::Expired, detail)));
+    }
     let outcome = &region.generation(&id.barrier, id.n)?.ended()?.outcome;
     if let Some(broken) = verdict::broken(outcome) {
         return Some(Err(broken.into()));

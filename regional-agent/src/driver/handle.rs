@@ -10,6 +10,7 @@ use muster_telemetry::TraceContext;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Message, Shared, Status, Submission};
+use crate::sessions::EndedSessions;
 use crate::waiters::Waiters;
 
 /// How long a caller waits for a command's answer before it gives up.
@@ -120,6 +121,11 @@ impl Handle {
     #[must_use]
     pub fn waiters(&self) -> &Waiters {
         &self.shared.waiters
+    }
+
+    /// Why sessions ended, as far as this process saw it.
+    pub(crate) fn ended_sessions(&self) -> &EndedSessions {
+        &self.shared.ended_sessions
     }
 
     /// How the replica is doing, and every change of that.

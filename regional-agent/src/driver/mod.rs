@@ -34,6 +34,7 @@ use tracing::{error, info, warn};
 pub use handle::{Handle, NoAnswer};
 
 use crate::log::{RegionLog, Registered};
+use crate::sessions::{End, EndedSessions};
 use crate::waiters::Waiters;
 
 /// Messages from outside that wait for the driver.
@@ -91,6 +92,7 @@ enum Event {
 pub(crate) struct Shared {
     pub(crate) replica: RwLock<Replica>,
     pub(crate) waiters: Waiters,
+    pub(crate) ended_sessions: EndedSessions,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) registered: RwLock<Option<Arc<dyn Registered>>>,
 }
@@ -141,6 +143,7 @@ pub fn start(
     let shared = Arc::new(Shared {
         replica: RwLock::new(Replica::new(blank)),
         waiters: Waiters::new(settings.region.as_str()),
+        ended_sessions: EndedSessions::default(),
         status: watch::Sender::new(Status::default()),
         registered: RwLock::new(None),
     });
@@ -334,6 +337,11 @@ impl Driver {
                 error!(region = %self.settings.region, %barrier, n,
                     "a second, different fact was heard for one generation; the first one stays");
             }
+            Effect::SessionEnded { session, fenced } => {
+                self.shared.ended_sessions.note(*session, if *fenced { End::Fenced } else { End::Lost });
+            }
+            Effect::NameTaken { generation } => warn!(region = %self.settings.region, %generation,
+                "the coordinator opened a barrier whose name is one of this region's own; it breaks there"),
             Effect::TookOver { .. } => {}
         }
         // The reporter ends only with the process.

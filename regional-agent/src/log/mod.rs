@@ -12,7 +12,8 @@
 //!    one revision; [`RegionLog::follow`] from there misses nothing or ends.
 //! 4. Only the present leader replaces a prefix of the log by a snapshot, and
 //!    the snapshot's index only grows.
-//! 5. A head that is lower than one that was seen, or gone, refuses writes.
+//! 5. A head that is lower than one that was seen, or gone, refuses writes,
+//!    until somebody begins another life of the log.
 
 pub mod boot_clock;
 pub mod conformance;
@@ -131,6 +132,28 @@ pub enum Installed {
     No,
 }
 
+/// What can still be read of a log whose head may be lost or set back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvage {
+    /// Which life of it that was.
+    pub history: Option<History>,
+    /// The bytes of the newest snapshot that is there.
+    pub snapshot: Option<Vec<u8>>,
+    /// The entries after it, in order, numbered from its index.
+    pub entries: Vec<RawEntry>,
+}
+
+/// How a log begins another life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebirth {
+    /// The new life.
+    pub history: History,
+    /// The index that its first entry follows.
+    pub base: u64,
+    /// The state at that index: what `muster_protocol::entry::Snapshot` encodes.
+    pub snapshot: Vec<u8>,
+}
+
 /// One region's log.
 #[async_trait]
 pub trait RegionLog: Send + Sync + 'static {
@@ -172,6 +195,15 @@ pub trait RegionLog: Send + Sync + 'static {
         bytes: &[u8],
         seqs: &[(Writer, u64)],
     ) -> Result<Installed, LogError>;
+
+    /// What can still be read, without asking the head. The region's agents
+    /// are stopped.
+    async fn salvage(&self) -> Result<Salvage, LogError>;
+
+    /// Begins another life of the log, in place of whatever there is. Until
+    /// it has ended nobody creates or reads the log; done twice it is the
+    /// same as once. Handles that were opened before see the old life.
+    async fn begin_anew(&self, rebirth: &Rebirth) -> Result<(), LogError>;
 }
 
 /// What an agent registers itself with.

@@ -47,6 +47,7 @@ impl Record for Downward {
             Self::Fact(Fact::Opened(_)) => "opened",
             Self::Fact(Fact::Decided(_)) => "decided",
             Self::Fact(Fact::Closed(_)) => "closed",
+            Self::Fact(Fact::Waived(_)) => "waived",
             Self::Welcome(_) => "welcome",
         }
     }
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn the_instant_of_sending_travels_and_stays_inside() {
         let generation = GenerationId { barrier: "etl/map".parse().unwrap(), n: 1, key: None, round: 0 };
-        let value = Downward::Fact(Fact::Closed(Closed { generation, regions: Default::default() }));
+        let value = Downward::Fact(Fact::Closed(Closed { generation, regions: Vec::new(), kept: Vec::new() }));
         let headers = Headers::from([("traceparent".to_owned(), "x".to_owned())]);
         let parcel = Parcel::pack(&value, headers.clone()).unwrap();
         assert!(parcel.headers.contains_key(SENT_AT));

@@ -20,6 +20,7 @@
 //! Fail closed: nothing in this crate answers 2xx for a service.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod etag;
 pub mod extract;
 mod failure;
 pub mod forward;
@@ -39,5 +40,5 @@ pub use extract::{Json, Query};
 pub use failure::{Answer, Failure};
 pub use forward::{Call, Forwarder};
 pub use guard::Hosts;
-pub use path::{BarrierPath, GenerationPath, ParticipantPath, RegionPath};
+pub use path::{BarrierPath, GenerationPath, ParticipantPath, RegionPath, SessionPath};
 pub use serve::{Options, app, serve};

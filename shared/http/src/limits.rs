@@ -29,6 +29,18 @@ pub(crate) fn document() -> Value {
         "deadlineSecondsMax": caps::DEADLINE_MS_MAX / 1_000,
         "missingNamesMax": caps::MISSING_NAMES_MAX,
         "failuresNamedMax": caps::FAILURES_NAMED_MAX,
+        "attemptsMax": caps::ATTEMPTS_MAX,
+        "ruleDepthMax": caps::RULE_DEPTH_MAX,
+        "ruleNodesMax": caps::RULE_NODES_MAX,
+        "retentionSecondsMax": caps::RETENTION_MS_MAX / 1_000,
+        "retentionSecondsDefault": caps::RETENTION_MS_DEFAULT / 1_000,
+        "retentionGenerationsMax": caps::RETENTION_GENERATIONS_MAX,
+        "verdictsFactor": caps::VERDICTS_FACTOR,
+        "sessionsPerRegionMax": caps::SESSIONS_PER_REGION_MAX,
+        "sessionParticipantsMax": caps::SESSION_PARTICIPANTS_MAX,
+        "sessionTtlSecondsMin": caps::SESSION_TTL_MS_MIN / 1_000,
+        "sessionTtlSecondsMax": caps::SESSION_TTL_MS_MAX / 1_000,
+        "regionAuditMax": caps::REGION_AUDIT_MAX,
         "waitSecondsMax": caps::WAIT_MS_MAX / 1_000,
     })
 }

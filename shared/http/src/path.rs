@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
+use muster_protocol::identity::SessionId;
 use muster_protocol::name::{BarrierName, InvalidName, ParticipantId, RegionName};
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -40,6 +41,10 @@ pub struct ParticipantPath {
 /// `{region}`.
 #[derive(Clone, Debug)]
 pub struct RegionPath(pub RegionName);
+
+/// `{session}`.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionPath(pub SessionId);
 
 struct Segments(BTreeMap<String, String>);
 
@@ -77,6 +82,13 @@ fn checked<T: FromStr<Err = InvalidName>>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|error: InvalidName| Problem::new(Code::InvalidName, error.to_string()).into())
 }
 
+fn session(text: &str) -> Result<SessionId, Failure> {
+    text.parse().map_err(|error| {
+        let text: String = text.chars().take(80).collect();
+        Failure::new(Code::InvalidName, format!("the session {text:?} is not a session's name: {error}"))
+    })
+}
+
 macro_rules! extractor {
     ($name:ident, $segments:ident => $build:expr) => {
         impl<S: Send + Sync> FromRequestParts<S> for $name {
@@ -91,6 +103,7 @@ macro_rules! extractor {
 }
 
 extractor!(BarrierPath, path => Self(path.barrier()?));
+extractor!(SessionPath, path => Self(session(path.segment("session"))?));
 extractor!(RegionPath, path => Self(path.name("region")?));
 extractor!(GenerationPath, path => Self { barrier: path.barrier()?, id: path.id()? });
 extractor!(ParticipantPath, path => Self {

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -28,8 +29,6 @@ use crate::failure::Failure;
 use crate::guard::{Hosts, guard};
 use crate::observe::{contain, observe};
 
-/// How long a caller may take to send a request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a silent HTTP/2 peer is asked whether it lives.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Requests at once on one HTTP/2 connection.
@@ -46,13 +45,21 @@ pub struct Options {
     pub hosts: Hosts,
     /// Connections at once. Callers over it get 503 `busy` and are closed.
     pub connections_max: usize,
+    /// How long a caller may take to send a request's head, the first one
+    /// counted from its connection on; then it is closed.
+    pub head_timeout: Duration,
     /// How long requests may go on after the stop began; then they are cut.
     pub shutdown_deadline: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { hosts: Hosts::default(), connections_max: 20_000, shutdown_deadline: Duration::from_secs(10) }
+        Self {
+            hosts: Hosts::default(),
+            connections_max: 20_000,
+            head_timeout: Duration::from_secs(10),
+            shutdown_deadline: Duration::from_secs(10),
+        }
     }
 }
 
@@ -92,6 +99,7 @@ pub async fn serve(listener: TcpListener, router: Router, options: Options, shut
         room: Arc::new(Semaphore::new(options.connections_max)),
         turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
         connections: TaskTracker::new(),
+        head_timeout: options.head_timeout,
         shutdown: shutdown.clone(),
         cut: CancellationToken::new(),
     };
@@ -127,6 +135,7 @@ struct Server {
     room: Arc<Semaphore>,
     turned_away: Arc<Semaphore>,
     connections: TaskTracker,
+    head_timeout: Duration,
     shutdown: CancellationToken,
     cut: CancellationToken,
 }
@@ -135,7 +144,7 @@ impl Server {
     fn take(&self, stream: TcpStream) {
         match Arc::clone(&self.room).try_acquire_owned() {
             Ok(permit) => {
-                let connection = connection(stream, self.app.clone(), self.shutdown.clone(), permit);
+                let connection = connection(stream, self.app.clone(), self.head_timeout, self.shutdown.clone(), permit);
                 let cut = self.cut.clone();
                 self.connections.spawn(async move {
                     tokio::select! {
@@ -169,34 +178,36 @@ impl Drop for Counted {
     }
 }
 
-async fn connection(stream: TcpStream, app: Router, shutdown: CancellationToken, permit: OwnedSemaphorePermit) {
+async fn connection(
+    stream: TcpStream,
+    app: Router,
+    head_timeout: Duration,
+    shutdown: CancellationToken,
+    permit: OwnedSemaphorePermit,
+) {
     let (_counted, _permit) = (Counted::new(), permit);
     // Small answers must not wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "set TCP_NODELAY");
     }
-    // Nothing else counts the time of a caller that never says a word.
-    let spoke = tokio::select! {
-        spoke = tokio::time::timeout(HEAD_TIMEOUT, stream.readable()) => matches!(spoke, Ok(Ok(()))),
-        () = shutdown.cancelled() => false,
-    };
-    if !spoke {
-        return;
-    }
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let app = app.clone();
-        async move {
-            let response = app.oneshot(request.map(Body::new)).await;
-            Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = service_fn({
+        let asked = Arc::clone(&asked);
+        move |request: hyper::Request<Incoming>| {
+            asked.store(true, Ordering::Relaxed);
+            let app = app.clone();
+            async move {
+                let response = app.oneshot(request.map(Body::new)).await;
+                Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
+            }
         }
     });
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).max_concurrent_streams(STREAMS_MAX);
+    let builder = builder(head_timeout);
     let serving = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = never_asked(head_timeout, &asked) => return,
         () = shutdown.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -205,6 +216,23 @@ async fn connection(stream: TcpStream, app: Router, shutdown: CancellationToken,
     if let Err(error) = ended {
         // Callers that hang up are the normal end of a wait.
         tracing::debug!(error, "a connection ended early");
+    }
+}
+
+fn builder(head_timeout: Duration) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).max_concurrent_streams(STREAMS_MAX);
+    builder
+}
+
+/// Ends when a connection has brought no request in time. The server itself
+/// counts the time of a head only once it knows which HTTP the caller speaks,
+/// so one that says nothing, or half of its first line, would stay for ever.
+async fn never_asked(limit: Duration, asked: &AtomicBool) {
+    tokio::time::sleep(limit).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending().await
     }
 }
 

@@ -223,6 +223,33 @@ async fn callers_over_the_bound_are_told() {
     server.stop().await;
 }
 
+/// Short, so that nobody waits long for it; what is asked below takes longer.
+const HEAD_TIMEOUT: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn a_caller_that_asks_nothing_is_closed() {
+    let options = Options { head_timeout: HEAD_TIMEOUT, ..Options::default() };
+    let server = Server::start(routes_for_tests(), options, CancellationToken::new()).await;
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nS", preface, "GET /livez", "GET /livez HTTP/1.1\r\nhost: a\r\n"] {
+        let mut stream = server.connect().await;
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut rest)).await;
+        closed.unwrap_or_else(|_| panic!("{said:?} holds its connection")).unwrap();
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_for_its_answer_is_not_closed() {
+    let wait = get(|| async { tokio::time::sleep(HEAD_TIMEOUT * 4).await });
+    let options = Options { head_timeout: HEAD_TIMEOUT, ..Options::default() };
+    let server = Server::start(Router::new().route("/wait", wait), options, CancellationToken::new()).await;
+    assert!(client().get(server.url("/wait")).send().await.unwrap().status().is_success());
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_stop_ends_waits_and_then_the_server() {
     let shutdown = CancellationToken::new();

@@ -12,6 +12,7 @@
 //! global                            one barrier's machine at the coordinator
 //! entry, replica                    the log a region's agents replay, and the machine that follows it
 //! reporting, listening, leadership  an agent's other parts: tell the coordinator, hear it, lead the region
+//! heartbeats                        which sessions fell silent, and what an agent may acknowledge
 //! repeats                           what the coordinator says again, and when
 //! invariant                         the numbered promises, as predicates
 //! mutant                            known bugs, built in only to be caught
@@ -28,6 +29,7 @@ pub mod entry;
 pub mod fact;
 pub mod generation;
 pub mod global;
+pub mod heartbeats;
 pub mod identity;
 pub mod invariant;
 pub mod leadership;

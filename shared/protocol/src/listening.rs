@@ -63,7 +63,7 @@ pub enum Welcomed {
 pub enum Refused {
     /// The region has another log than this one.
     #[error(
-        "region {0} has another log than the one the coordinator knows; this version can't adopt it: bring back the etcd data the region had"
+        "region {0} has another log than the one the coordinator knows; bring back the etcd data the region had, or `muster region adopt {0}`"
     )]
     Unknown(RegionName),
     /// Another log took the place of this one.
@@ -76,7 +76,7 @@ pub enum Refused {
     /// restored from a backup, and acting on it could take back what was
     /// promised.
     #[error(
-        "the region's log ends at {index}, but the coordinator has seen {seen}: it was set back; stop the region's agents and bring back the etcd data it had"
+        "the region's log ends at {index}, but the coordinator has seen {seen}: it was set back; stop the region's agents, then bring back the etcd data it had, or `muster region recover`"
     )]
     SetBack {
         /// Where it ends.

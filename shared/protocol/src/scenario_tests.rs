@@ -213,8 +213,9 @@ impl World {
         self.now_ms += by_ms;
         for name in self.regions.keys().cloned().collect::<Vec<_>>() {
             let from_ms = self.regions[&name].clock_ms();
-            let (to_ms, at) = (from_ms + by_ms, Timestamp(self.now_ms));
-            self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms, at });
+            let at = Timestamp(self.now_ms);
+            self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms, at });
+            self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms + by_ms, at });
         }
         let due = self.barriers.values().flat_map(|barrier| barrier.generations.values());
         let due = due.filter(|g| g.decided.is_none() && g.deadline_at.is_some_and(|at| at.0 <= self.now_ms));

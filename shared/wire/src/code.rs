@@ -123,7 +123,7 @@ codes! {
     InvalidName = "invalid-name", 422, Never, 4, "invalid name";
     /// A definition says something that can't be meant.
     InvalidDefinition = "invalid-definition", 422, Never, 4, "invalid definition";
-    /// A definition says something this version does not do yet.
+    /// A request asks for something this version does not do yet.
     NotYet = "not-yet", 422, Never, 4, "not supported yet";
     /// The request can't be read.
     BadRequest = "bad-request", 400, Never, 2, "bad request";

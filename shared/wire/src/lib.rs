@@ -6,8 +6,10 @@
 //!   [`Spec`](muster_protocol::spec::Spec) with sentences that say what to change.
 //! - [`nearest`]: the known name that a misspelt one means.
 //! - [`mod@reference`]: how a generation is named in a path.
+//! - [`refusal`]: what the machine of a barrier says no to, the same by everybody.
 //! - [`request`] and [`answer`]: HTTP bodies. Unknown fields are refused in
 //!   requests.
+//! - [`selection`]: some participants, as people name them.
 //! - [`verdict`]: how an outcome is told, the same by everybody.
 //! - [`record`]: Kafka records, JSON, tagged and versioned. Unknown fields are
 //!   ignored.
@@ -23,6 +25,8 @@ pub mod nearest;
 pub mod problem;
 pub mod record;
 pub mod reference;
+pub mod refusal;
 pub mod request;
+pub mod selection;
 pub mod time;
 pub mod verdict;

@@ -9,6 +9,11 @@ use muster_protocol::name::Key;
 use crate::code::Code;
 use crate::problem::Problem;
 
+/// The newest generation; therefore no key can be called so.
+pub(crate) const LATEST: &str = "latest";
+/// What is said of a key that is.
+pub(crate) const NOT_A_KEY: &str = "no key can be \"latest\", which names the newest generation; choose another";
+
 /// What callers write where a generation is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
@@ -53,7 +58,7 @@ impl FromStr for Reference {
     type Err = Problem;
 
     fn from_str(text: &str) -> Result<Self, Problem> {
-        if text == "latest" {
+        if text == LATEST {
             return Ok(Self::Latest);
         }
         let (key, round) = match text.split_once('~') {
@@ -67,6 +72,9 @@ impl FromStr for Reference {
             }
             None => (text, None),
         };
+        if key == LATEST {
+            return Err(Problem::new(Code::InvalidName, NOT_A_KEY).hint("latest alone names the newest generation"));
+        }
         let key: Key = key.parse().map_err(|error| Problem::new(Code::InvalidName, format!("{error}")))?;
         match key.as_str().parse::<u64>() {
             Ok(n) if round.is_none() && n.to_string() == key.as_str() => Ok(Self::Number(n, key)),
@@ -78,7 +86,7 @@ impl FromStr for Reference {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Latest => f.write_str("latest"),
+            Self::Latest => f.write_str(LATEST),
             Self::Number(n, _) => n.fmt(f),
             Self::Key(key, None) => key.fmt(f),
             Self::Key(key, Some(round)) => write!(f, "{key}~{round}"),
@@ -96,7 +104,7 @@ mod tests {
         assert_eq!("7".parse::<Reference>().unwrap().number(), Some(7));
         assert_eq!("007".parse::<Reference>().unwrap().number(), None);
         assert_eq!("2026-10-07~1".parse::<Reference>().unwrap().round(), Some(1));
-        for bad in ["", "~1", "k~", "k~x", "k~1~2", "k~+1", "a b", "k/1"] {
+        for bad in ["", "~1", "k~", "k~x", "k~1~2", "k~+1", "a b", "k/1", "latest~0", "latest~1"] {
             assert!(bad.parse::<Reference>().is_err(), "{bad:?}");
         }
     }

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use muster_protocol::identity::{History, SessionId};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::region::ArrivalOutcome;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::reference::{LATEST, NOT_A_KEY};
 
 /// Body of an arrival. All of it may be left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +80,16 @@ impl BatchArrival {
 #[serde(deny_unknown_fields)]
 pub struct Open {
     /// The key, for a keyed barrier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nameable")]
     pub key: Option<Key>,
+}
+
+/// A key that a path can name.
+fn nameable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Key>, D::Error> {
+    match Option::<Key>::deserialize(deserializer)? {
+        Some(key) if key.as_str() == LATEST => Err(D::Error::custom(NOT_A_KEY)),
+        key => Ok(key),
+    }
 }
 
 /// Body of an override.
@@ -219,4 +230,19 @@ pub struct Region {
     /// What people select by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_no_path_can_name_is_not_opened() {
+        let error = serde_json::from_str::<Open>(r#"{"key":"latest"}"#).unwrap_err().to_string();
+        assert!(error.contains("choose another"), "{error}");
+        for (body, key) in [(r#"{"key":"latest-2"}"#, Some("latest-2")), (r#"{"key":null}"#, None), ("{}", None)] {
+            let open: Open = serde_json::from_str(body).unwrap();
+            assert_eq!(open.key.as_ref().map(Key::as_str), key, "{body}");
+        }
+    }
 }

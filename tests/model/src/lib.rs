@@ -12,10 +12,40 @@
 //! world       what there is, and what may be done
 //! step        doing it, on the machines of `muster_protocol`
 //! promise     what must always hold, and what must be seen sometimes
+//! look        having the checker look at it
 //! ```
 
+mod look;
 mod promise;
 mod step;
 mod world;
 
+pub use look::{Found, Limits, look};
 pub use world::{Act, State, World};
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn keeps_its_promises(world: World, limits: Limits) -> Found {
+        let found = look(world, limits);
+        println!("{found}");
+        assert!(found.is_good(), "{found}");
+        found
+    }
+
+    #[test]
+    fn small_worlds_keep_every_promise_to_completion() {
+        for world in [World::ending(), World::withdrawing()] {
+            assert!(keeps_its_promises(world, Limits::default()).complete);
+        }
+    }
+
+    /// As much of it as a test may take; `make model` looks at more.
+    #[test]
+    fn a_large_world_keeps_every_promise_as_far_as_it_is_looked_at() {
+        keeps_its_promises(World::large(), Limits { time: Some(Duration::from_secs(30)), states: None });
+    }
+}

@@ -16,13 +16,27 @@ use stateright::Property;
 use crate::world::{Budget, State, Told, World};
 
 impl World {
-    /// Two regions of one agent, one coordinator, one generation: looked at to
-    /// completion.
+    /// All of them.
     #[must_use]
-    pub fn small() -> Self {
-        let budget = Budget { calls: 2, failures: 1, withdrawals: 1, crashes: 1, aborts: 1, deadlines: 1, waivers: 0 };
-        let sights = &["released", "participant-failed", "aborted", "deadline-exceeded", "a repeat", "sealed"];
-        Self::of("small", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
+    pub fn all() -> [Self; 3] {
+        [Self::ending(), Self::withdrawing(), Self::large()]
+    }
+
+    /// Two regions of one agent, one coordinator, one generation: looked at to
+    /// completion, with everything that can end it.
+    #[must_use]
+    pub fn ending() -> Self {
+        let budget = Budget { calls: 1, failures: 1, withdrawals: 0, crashes: 1, aborts: 1, deadlines: 1, waivers: 0 };
+        let sights = &["released", "participant-failed", "aborted", "deadline-exceeded"];
+        Self::of("ending", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
+    }
+
+    /// The same world with calls that are repeated and taken back.
+    #[must_use]
+    pub fn withdrawing() -> Self {
+        let budget = Budget { calls: 2, failures: 0, withdrawals: 1, crashes: 1, aborts: 0, deadlines: 0, waivers: 0 };
+        let sights = &["released", "a repeat", "sealed", "a withdrawn attempt came again"];
+        Self::of("withdrawing", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
     }
 
     /// Two regions of two agents, two coordinators, two generations.
@@ -40,7 +54,7 @@ impl World {
             "a fact was appended twice",
             "a coordinator died between commit and publication",
         ];
-        Self::of("large", 2, 2, 2, &[("a", 1), ("b", 2)], budget, sights)
+        Self { walks: 64, ..Self::of("large", 2, 2, 2, &[("a", 1), ("b", 2)], budget, sights) }
     }
 
     fn of(
@@ -95,6 +109,7 @@ impl World {
             seen: Arc::default(),
             declared,
             era,
+            walks: 0,
         }
     }
 

@@ -72,8 +72,7 @@ impl World {
             }
             Act::Replay(region, agent) => replay(state, region, agent),
             Act::Report(region, agent, n) => {
-                let log = &state.logs[region];
-                let replica = &log.states[log.states.len() - 1 - log.agents[agent].lag];
+                let replica = state.logs[region].replica(agent);
                 state.up.extend(replica.report_up(self.barrier(), n).map(Known::new));
             }
             Act::CrashAgent(region, agent) => {
@@ -105,7 +104,12 @@ impl World {
                     let (generation, spec) = state.store.loaded(*n)?;
                     generation.unanswered(spec, name)
                 });
-                let owed: Vec<Known<Fact>> = owed.map(Known::new).collect();
+                // What is on its way already says the same.
+                let underway = |fact: &Fact| {
+                    let same = |known: &Known<Fact>| same_subject(known, fact);
+                    state.down.iter().any(same) || state.unpublished.iter().flatten().any(same)
+                };
+                let owed: Vec<Known<Fact>> = owed.filter(|fact| !underway(fact)).map(Known::new).collect();
                 state.down.extend(owed);
             }
             Act::Hear(region, agent, digest) => self.hear(state, region, agent, digest),
@@ -129,6 +133,22 @@ impl World {
         }
     }
 
+    /// Drops messages that are stale for good: a report that is not newer than
+    /// what the store has of its region, a fact that every agent has replayed.
+    /// Worlds that differ by them only are one; the simulator delivers them.
+    pub(crate) fn forget(&self, state: &mut State) {
+        let State { up, down, store, logs, .. } = state;
+        up.retain(|report| {
+            let known = store.generations.get(&report.generation.n);
+            let known = known.and_then(|generation| generation.reports.get(&report.region));
+            known.is_none_or(|known| known.stamp.index < report.stamp.index)
+        });
+        down.retain(|fact| {
+            let new = |log: &Log| log.replicas().any(|replica| replica.heard(fact) != Heard::Known);
+            logs.iter().any(|log| fact.concerns(log.head().name()) && new(log))
+        });
+    }
+
     /// An agent appends a participant's command, and answers once it has
     /// replayed it.
     fn call(&self, state: &mut State, region: usize, agent: usize, command: Command, said: Told) {
@@ -140,11 +160,11 @@ impl World {
 
     fn hear(&self, state: &mut State, region: usize, agent: usize, digest: u64) {
         let Some(fact) = state.down.iter().find(|fact| fact.is(digest)).map(|fact| (**fact).clone()) else { return };
-        let log = &state.logs[region];
-        let replica = &log.states[log.states.len() - 1 - log.agents[agent].lag];
-        match replica.heard(&fact) {
+        match state.logs[region].replica(agent).heard(&fact) {
             Heard::New => {
                 let reply = append(state, region, agent, Command::Fact(fact));
+                let index = state.logs[region].head().index();
+                state.logs[region].agents[agent].unanswered = Some((index, Told::Nothing));
                 if reply == (Reply::Done { changed: false }) {
                     self.see("a fact was appended twice");
                 }
@@ -185,6 +205,16 @@ impl Log {
         &self.states[self.states.len() - 1]
     }
 
+    /// The state that an agent has replayed.
+    pub(crate) fn replica(&self, agent: usize) -> &Region {
+        &self.states[self.states.len() - 1 - self.agents[agent].lag]
+    }
+
+    /// The state of each agent.
+    fn replicas(&self) -> impl Iterator<Item = &Region> {
+        (0..self.agents.len()).map(|agent| self.replica(agent))
+    }
+
     /// Forgets the states that no agent is at any more.
     fn trim(&mut self) {
         let longest = self.agents.iter().map(|agent| agent.lag).max().unwrap_or(0);
@@ -202,6 +232,17 @@ impl World {
             _ => {}
         }
     }
+}
+
+/// Whether two facts say the same of the same generation to the same region.
+fn same_subject(one: &Fact, other: &Fact) -> bool {
+    let same_region = match (one, other) {
+        (Fact::Opened(one), Fact::Opened(other)) => one.region == other.region,
+        (Fact::Waived(one), Fact::Waived(other)) => one.region == other.region,
+        (Fact::Decided(_), Fact::Decided(_)) | (Fact::Closed(_), Fact::Closed(_)) => true,
+        _ => false,
+    };
+    same_region && one.generation() == other.generation()
 }
 
 fn append(state: &mut State, region: usize, agent: usize, command: Command) -> Reply {

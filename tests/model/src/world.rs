@@ -74,6 +74,9 @@ pub struct World {
     pub(crate) coordinators: usize,
     /// Generations that are looked at.
     pub(crate) generations: u64,
+    /// Runs of chance whose every state is looked at from as well: what lies
+    /// late in a large world is not reached from its beginning.
+    pub(crate) walks: u64,
     pub(crate) people: BTreeMap<RegionName, Vec<ParticipantId>>,
     /// How often each of these may happen.
     pub(crate) budget: Budget,
@@ -197,7 +200,30 @@ pub enum Act {
     Waive(usize, u64),
 }
 
+/// Steps of one run of chance.
+const WALK_STEPS: usize = 150;
+
 impl World {
+    /// The states of one run of chance, the same for a seed.
+    fn walk(&self, mut state: State, seed: u64) -> Vec<State> {
+        let mut chance = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut states = Vec::new();
+        for _ in 0..WALK_STEPS {
+            let mut acts = Vec::new();
+            self.actions(&state, &mut acts);
+            // Xorshift (Marsaglia, 2003): all that is asked of it is to differ.
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            let at = usize::try_from(chance % acts.len().max(1) as u64).unwrap_or(0);
+            if let Some(next) = acts.get(at).and_then(|act| self.next_state(&state, act.clone())) {
+                states.push(next.clone());
+                state = next;
+            }
+        }
+        states
+    }
+
     pub(crate) fn see(&self, sight: &'static str) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(sight);
     }
@@ -230,7 +256,9 @@ impl World {
         for (region, people) in self.people.values().enumerate() {
             for agent in 0..self.agents {
                 for n in self.open(state) {
-                    for who in people {
+                    // An agent that has not heard of it holds the call.
+                    let heard = state.logs[region].replica(agent).generation(self.barrier(), n).is_some();
+                    for who in people.iter().filter(|_| heard) {
                         let called = state.calls.get(&(region, n, who.clone())).copied().unwrap_or(0);
                         let free = state.logs[region].agents[agent].unanswered.is_none();
                         if free && called < self.budget.calls {
@@ -251,9 +279,13 @@ impl World {
         for (region, log) in state.logs.iter().enumerate() {
             for (number, agent) in log.agents.iter().enumerate() {
                 acts.extend((agent.lag > 0).then_some(Act::Replay(region, number)));
-                acts.extend(self.open(state).map(|n| Act::Report(region, number, n)));
+                // One that lags behind its own word tells nothing meanwhile.
+                acts.extend(
+                    self.open(state).filter(|_| agent.unanswered.is_none()).map(|n| Act::Report(region, number, n)),
+                );
                 acts.extend((state.left.crashes > 0).then_some(Act::CrashAgent(region, number)));
-                let concerned = state.down.iter().filter(|fact| fact.concerns(self.region(region)));
+                let free = agent.unanswered.is_none();
+                let concerned = state.down.iter().filter(|fact| free && fact.concerns(self.region(region)));
                 acts.extend(concerned.map(|fact| Act::Hear(region, number, fact.digest)));
             }
         }
@@ -297,7 +329,12 @@ impl Model for World {
     type Action = Act;
 
     fn init_states(&self) -> Vec<State> {
-        vec![self.begin()]
+        let begin = self.begin();
+        let mut states = vec![begin.clone()];
+        for seed in 1..=self.walks {
+            states.extend(self.walk(begin.clone(), seed));
+        }
+        states
     }
 
     fn actions(&self, state: &State, acts: &mut Vec<Act>) {
@@ -309,6 +346,7 @@ impl Model for World {
     fn next_state(&self, state: &State, act: Act) -> Option<State> {
         let mut next = state.clone();
         self.step(&mut next, act);
+        self.forget(&mut next);
         // What changes nothing is no step.
         (next != *state).then_some(next)
     }

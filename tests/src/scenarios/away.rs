@@ -11,36 +11,80 @@ use serde_json::json;
 
 use super::{Outcome, on_processes};
 use crate::cluster::processes::{Extras, Processes};
-use crate::cluster::{Cluster, Part, Shape};
+use crate::cluster::{Cluster, Part, Shape, regions};
 use crate::raw::Request;
-use crate::services::OwnServices;
-use crate::until::until;
+use crate::services::{OwnServices, Services};
+use crate::until::{DEADLINE, until};
 use crate::world::World;
 
 /// Arrivals together at one region, and the write transactions they may cost.
 const ARRIVALS: u64 = 1_000;
 const WRITES_MAX: u64 = ARRIVALS / 20;
 
-/// Starting a set takes longer than any of these, so they share one.
+/// How long a service is away. The promise is a minute.
+const AWAY: Duration = Duration::from_secs(60);
+/// Then everything still has to come.
+const PATIENCE: Duration = AWAY.saturating_add(DEADLINE);
+
+/// A service that goes away, and whom that concerns.
+struct Outage {
+    service: &'static str,
+    address: String,
+    /// Whose `/readyz` says so, and under which name.
+    told: Vec<(Part, &'static str)>,
+    /// Who is started meanwhile; its twin lives through it all.
+    starts: Part,
+}
+
+/// Starting a set takes long, and so does a minute: there is one set for all,
+/// and each service of it is used by one of three clusters, so that they can be
+/// away at the same time and every cluster lacks one alone.
 #[test]
 fn services_are_asked_for_little_and_may_go_away() {
     on_processes(async || {
-        let own = OwnServices::start().await?;
-        let cluster = Processes::start(Shape::default(), own.services.clone(), Extras::default()).await?;
-        let all = async {
-            a_crossing_reads_nothing(&cluster, &own).await.context("a crossing reads nothing but read indices")?;
-            a_thousand_arrivals_cost_few_writes(&cluster, &own).await.context("a thousand arrivals")?;
-            for (service, part, check) in [
-                ("etcd-us-east", Part::Agent(cluster.shape().regions[0].clone(), 0), "log"),
-                ("postgres", Part::Coordinator(0), "store"),
-                ("kafka", Part::Coordinator(0), "bus"),
-            ] {
-                away(&cluster, &own, service, &part, check).await.with_context(|| format!("{service} goes away"))?;
-            }
-            anyhow::Ok(())
+        let (own, given) = (OwnServices::start().await?, Services::given()?);
+        let region = Shape::default().regions[0].clone();
+        let agent = |number| Part::Agent(region.clone(), number);
+        let etcd = Outage {
+            service: "etcd-us-east",
+            address: host_and_port(&own.services.etcd[0])?,
+            told: vec![(agent(0), "log")],
+            starts: agent(1),
         };
-        all.await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
+        let postgres = Outage {
+            service: "postgres",
+            address: host_and_port(&own.services.postgres)?,
+            told: vec![(Part::Coordinator(0), "store")],
+            starts: Part::Coordinator(1),
+        };
+        let kafka = Outage {
+            service: "kafka",
+            address: own.services.kafka.clone(),
+            told: vec![(Part::Coordinator(0), "bus"), (agent(0), "coordinator")],
+            starts: Part::Coordinator(1),
+        };
+        let with_etcd = Services { etcd: own.services.etcd.clone(), ..given.clone() };
+        let with_postgres = Services { postgres: own.services.postgres.clone(), ..given.clone() };
+        let with_kafka = Services { kafka: own.services.kafka.clone(), ..given };
+        futures::try_join!(
+            on(with_etcd, async |cluster| {
+                a_crossing_reads_nothing(cluster, &own).await.context("a crossing reads nothing but read indices")?;
+                a_thousand_arrivals_cost_few_writes(cluster, &own).await.context("a thousand arrivals")?;
+                away(cluster, &own, &etcd).await
+            }),
+            on(with_postgres, async |cluster| away(cluster, &own, &postgres).await),
+            on(with_kafka, async |cluster| away(cluster, &own, &kafka).await),
+        )?;
+        Ok(())
     });
+}
+
+/// Everybody is there twice, so that one can be started while the other stays.
+async fn on(services: Services, scenario: impl AsyncFnOnce(&Processes) -> Outcome) -> Outcome {
+    let shape =
+        Shape { regions: regions(["us-east", "eu-west"]), agents_per_region: 2, coordinators: 2, ..Shape::default() };
+    let cluster = Processes::start(shape, services, Extras::default()).await?;
+    scenario(&cluster).await.inspect_err(|_| eprintln!("{}", cluster.last_words()))
 }
 
 async fn a_crossing_reads_nothing(cluster: &Processes, own: &OwnServices) -> Outcome {
@@ -67,16 +111,19 @@ async fn a_crossing_reads_nothing(cluster: &Processes, own: &OwnServices) -> Out
 struct Reads {
     /// Range requests as the region's etcd counted them.
     ranges: u64,
-    /// Read indices as the region's agent counted them.
+    /// Read indices as the region's agents counted them.
     indices: u64,
 }
 
 async fn reads(world: &World<'_>, own: &OwnServices) -> anyhow::Result<Vec<Reads>> {
     let mut reads = Vec::new();
-    for (number, etcd) in own.services.etcd.iter().enumerate() {
+    for (region, etcd) in world.regions().iter().zip(&own.services.etcd) {
         let ranges = metric(&format!("{etcd}/metrics"), "grpc_server_handled_total", "grpc_method=\"Range\"").await?;
-        let agent = format!("{}/metrics", world.agent_url(number));
-        let indices = metric(&agent, "muster_log_range_requests_total", "kind=\"read_index\"").await?;
+        let mut indices = 0;
+        for agent in world.cluster.agents(region) {
+            let agent = format!("{agent}/metrics");
+            indices += metric(&agent, "muster_log_range_requests_total", "kind=\"read_index\"").await?;
+        }
         reads.push(Reads { ranges, indices });
     }
     Ok(reads)
@@ -121,34 +168,39 @@ async fn a_thousand_arrivals_cost_few_writes(cluster: &Processes, own: &OwnServi
     Ok(())
 }
 
-/// A service is away while everybody waits, and while what needs it starts.
-async fn away(cluster: &Processes, own: &OwnServices, service: &str, part: &Part, check: &str) -> Outcome {
+/// A service is away while everybody waits, while others arrive, and while what
+/// needs it starts.
+async fn away(cluster: &Processes, own: &OwnServices, outage: &Outage) -> Outcome {
+    through(cluster, own, outage).await.with_context(|| format!("{} goes away", outage.service))
+}
+
+async fn through(cluster: &Processes, own: &OwnServices, outage: &Outage) -> Outcome {
     let world = World::new(cluster);
     world.define("map", json!({"participants": ["1", "2"]})).await?;
     let target = world.target("map", 1);
-    let workers = world.workers(&["1", "2"]);
-    world.require(&target, &workers);
-    let (first, last) = workers.split_at(3);
+    let workers = |id| world.workers(&[id]).into_iter().map(|worker| worker.patient(PATIENCE)).collect::<Vec<_>>();
+    let (first, last) = (workers("1"), workers("2"));
+    world.require(&target, &[&first[..], &last].concat());
     try_join_all(first.iter().map(|worker| worker.arrive(&target))).await?;
-    world.until_status(&target, "half of them arrived", |status| status.arrived == 3).await?;
+    world.until_status(&target, "half of them arrived", |status| status.arrived == 2).await?;
 
-    own.stop(service).await?;
+    own.stop(outage.service).await?;
+    let stopped = tokio::time::Instant::now();
     let crossing = async {
         let waits = try_join_all(first.iter().map(|worker| worker.wait(&target)));
         let crosses = try_join_all(last.iter().map(|worker| worker.cross(&target)));
         futures::try_join!(waits, crosses).map_err(anyhow::Error::from)
     };
     let trouble = async {
-        told_by_readyz(cluster, part, check).await?;
-        told_at_the_start(cluster, own, service, part).await?;
-        // Long enough that every timeout on the way has run out once, and the
-        // agents' leases with them.
-        tokio::time::sleep(Duration::from_secs(12)).await;
-        own.start_again(service).await
+        for (part, check) in &outage.told {
+            told_by_readyz(cluster, part, check).await?;
+        }
+        told_at_the_start(cluster, outage).await?;
+        // Not a wait for anything: it is to be away for so long.
+        tokio::time::sleep_until(stopped + AWAY).await;
+        own.start_again(outage.service).await
     };
-    let (crossed, troubled) = futures::join!(crossing, trouble);
-    troubled?;
-    crossed?;
+    futures::try_join!(crossing, trouble)?;
     cluster.ready().await?;
     world.judge().await
 }
@@ -168,19 +220,15 @@ async fn told_by_readyz(cluster: &Processes, part: &Part, check: &str) -> Outcom
 }
 
 /// It starts without the service, says which one and where, and keeps trying.
-async fn told_at_the_start(cluster: &Processes, own: &OwnServices, service: &str, part: &Part) -> Outcome {
-    let address = match service {
-        "kafka" => own.services.kafka.clone(),
-        "postgres" => host_and_port(&own.services.postgres)?,
-        _ => host_and_port(&own.services.etcd[0])?,
-    };
+async fn told_at_the_start(cluster: &Processes, outage: &Outage) -> Outcome {
+    let Outage { service, address, starts: part, .. } = outage;
     cluster.kill(part).await?;
     let said_before = cluster.log(part).len();
     Cluster::start(cluster, part).await?;
     until(&format!("{part} says that {service} is missing"), || async {
         let log = cluster.log(part);
         let said = log.get(said_before..).unwrap_or_default();
-        if said.contains(&address) { Ok(()) } else { Err(format!("it says nothing of {address}: {said}")) }
+        if said.contains(address) { Ok(()) } else { Err(format!("it says nothing of {address}: {said}")) }
     })
     .await?;
     ensure!(!cluster.is_dead(part), "it gave up");

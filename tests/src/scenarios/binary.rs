@@ -8,14 +8,15 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Outcome, on_processes};
+use super::{Outcome, block_on, on_processes};
 use crate::ports::Port;
 use crate::raw::Request;
 use crate::services::muster_binary;
 use crate::spawner::{mortal, spawn};
-use crate::until::{until, within};
+use crate::until::{DEADLINE, until, within};
 
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 /// A demo does seconds of work; on a busy machine that takes long.
@@ -47,13 +48,18 @@ struct Muster {
 impl Muster {
     /// Starts it, untouched by what this program's environment says.
     fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        Self::start_in(&[], arguments)
+    }
+
+    /// The same, with this in its environment.
+    fn start_in(environment: &[(&str, &str)], arguments: &[&str]) -> anyhow::Result<Self> {
         let said = Folder::make()?;
         let mut command = mortal(&muster_binary()?);
         let foreign = std::env::vars_os().map(|(name, _)| name);
         for name in foreign.filter(|name| name.to_string_lossy().starts_with("MUSTER_")) {
             command.env_remove(name);
         }
-        command.env_remove("FAILPOINTS").args(arguments).stdin(Stdio::null());
+        command.env_remove("FAILPOINTS").envs(environment.iter().copied()).args(arguments).stdin(Stdio::null());
         command.stdout(File::create(said.0.join("stdout"))?).stderr(File::create(said.0.join("stderr"))?);
         Ok(Self { child: spawn(command)?, said })
     }
@@ -61,6 +67,23 @@ impl Muster {
     fn read(&self, stream: &str) -> String {
         std::fs::read(self.said.0.join(stream))
             .map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Sends it a signal.
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("it has no pid")?;
+        kill_process(pid, signal).context("send a signal")
+    }
+
+    /// Waits until it ends by itself.
+    async fn ended(mut self, deadline: Duration, what: &str) -> anyhow::Result<Done> {
+        let status = within(deadline, what, || {
+            let status = self.child.try_wait();
+            let said = self.read("stderr");
+            async move { status.ok().flatten().ok_or(said) }
+        })
+        .await?;
+        Ok(Done { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") })
     }
 
     /// Ends it as SIGKILL does.
@@ -89,15 +112,7 @@ struct Done {
 
 /// Runs a command to its end.
 async fn run(deadline: Duration, arguments: &[&str]) -> anyhow::Result<Done> {
-    let mut muster = Muster::start(arguments)?;
-    let what = format!("muster {} ends", arguments.join(" "));
-    let status = within(deadline, &what, || {
-        let status = muster.child.try_wait();
-        let said = muster.read("stderr");
-        async move { status.ok().flatten().ok_or(said) }
-    })
-    .await?;
-    Ok(Done { code: status.code(), stdout: muster.read("stdout"), stderr: muster.read("stderr") })
+    Muster::start(arguments)?.ended(deadline, &format!("muster {} ends", arguments.join(" "))).await
 }
 
 /// `muster dev`, ready, on ports that were free.
@@ -300,7 +315,7 @@ impl Script {
     /// A command must end with this code; a bad end is told in a sentence.
     async fn ends(&self, code: i32, arguments: &[&str]) -> Outcome {
         let addr = self.dev.url("coordinator", "")?;
-        let done = run(crate::until::DEADLINE, &[&["--addr", addr.as_str()], arguments].concat()).await?;
+        let done = run(DEADLINE, &[&["--addr", addr.as_str()], arguments].concat()).await?;
         if done.code != Some(code) || (code != 0 && done.stderr.trim().is_empty()) {
             bail!("muster {}: expected {code}, not {done:?}", arguments.join(" "));
         }
@@ -339,5 +354,115 @@ fn exit_codes() {
         let nobody = Port::reserve()?;
         let addr = format!("http://127.0.0.1:{}", nobody.number);
         script.ends(75, &["status", "code/gathers", "--addr", &addr, "--timeout", "1s"]).await
+    });
+}
+
+/// What a participant notes is anything: people are shown it without its
+/// effect on a terminal, programs get it as it is.
+#[test]
+fn a_note_cannot_command_a_terminal() {
+    const NOTE: &str = "disk full\u{1b}[2J\u{9b}31m\r\nmap is released";
+    on_processes(async || {
+        let dev = Dev::start(&["--regions", "here"]).await?;
+        dev.define("note/map", &["here"]).await?;
+        let addr = dev.url("coordinator", "")?;
+        let told = async |arguments: &[&str]| {
+            let done = run(DEADLINE, &[&["--addr", addr.as_str(), "--timeout", "30s"], arguments].concat()).await?;
+            anyhow::Ok((done.stdout.clone() + &done.stderr, done))
+        };
+        told(&["arrive", "note/map", "--id", "here/0", "--failed", "--note", NOTE]).await?;
+        for arguments in [&["wait", "note/map"][..], &["status", "note/map"], &["why", "note/map"]] {
+            let (said, done) = told(arguments).await?;
+            ensure!(said.contains(r"disk full\u{1b}[2J\u{9b}31m\r"), "{arguments:?}: {done:?}");
+            ensure!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{arguments:?}: {done:?}");
+        }
+        let (said, done) = told(&["status", "note/map", "-o", "json"]).await?;
+        let status: Value = serde_json::from_str(&said).with_context(|| format!("{done:?}"))?;
+        ensure!(status["message"].as_str().is_some_and(|message| message.contains(NOTE)), "{status}");
+        Ok(())
+    });
+}
+
+/// Its work is done and it waits for the others: a signal ends the wait, and
+/// nobody takes that for a failure of the work.
+#[test]
+fn a_run_that_waits_can_be_interrupted() {
+    on_processes(async || {
+        let dev = Dev::start(&["--regions", "here"]).await?;
+        for (signal, name, code) in [(Signal::TERM, "stop/term", 143), (Signal::INT, "stop/int", 130)] {
+            let url = dev.url("coordinator", &format!("/v1/barriers/{name}"))?;
+            let definition = json!({"regions": ["here"], "participants": "[0-1]", "deadline": "1h"});
+            dev.call(Request::new("PUT", url).json(&definition), 201).await?;
+            let addr = dev.url("coordinator", "")?;
+            let waits = Muster::start(&["--addr", &addr, "run", name, "--id", "here/0", "--", "true"])?;
+            let generation = format!("/v1/barriers/{name}/generations/1");
+            until("it waits", || async {
+                let status = dev.get("coordinator", &generation).await?;
+                ensure!(status["waiting"] == 1, "{status}");
+                Ok::<_, anyhow::Error>(())
+            })
+            .await?;
+            waits.signal(signal)?;
+            let done = waits.ended(DEADLINE, "an interrupted run ends").await?;
+            ensure!(done.code == Some(code), "{done:?}");
+            ensure!(done.stderr.contains("interrupted before the release"), "{done:?}");
+            let arrival = dev.get("here", &format!("{generation}/arrivals/0")).await?;
+            ensure!(arrival["state"] == "arrived", "{arrival}");
+            let status = dev.get("coordinator", &generation).await?;
+            ensure!(status["state"] == "gathering", "{status}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_data_dir_in_use_is_refused() {
+    on_processes(async || {
+        let folder = Folder::make()?;
+        let data = folder.0.to_string_lossy();
+        let arguments = ["--data-dir", &*data, "--regions", "here"];
+        let first = Dev::start(&arguments).await?;
+        let second = run(DEADLINE, &[&["dev", "--port", "0"], &arguments[..]].concat()).await?;
+        ensure!(second.code == Some(1), "{second:?}");
+        ensure!(second.stderr.contains(&format!("the data folder {data} is in use")), "{second:?}");
+        // What it holds belongs to whoever comes after the first, however that ended.
+        first.muster.kill()?;
+        Dev::start(&arguments).await?.muster.kill()
+    });
+}
+
+/// Each layer goes over the one before, setting by setting.
+#[test]
+fn the_environment_goes_over_the_file_and_under_the_command_line() {
+    block_on(async {
+        let folder = Folder::make()?;
+        let file = folder.0.join("agent.toml");
+        let text = "region = \"file\"\nname = \"file\"\nlease_seconds = 7\n[etcd]\nendpoints = [\"http://file:1\"]\n";
+        std::fs::write(&file, text)?;
+        let environment = [
+            ("MUSTER_AGENT__NAME", "environment"),
+            ("MUSTER_AGENT__LEASE_SECONDS", "8"),
+            ("MUSTER_AGENT__ETCD__ENDPOINTS", "[\"http://environment:1\"]"),
+        ];
+        let arguments = ["agent", "--config", &*file.to_string_lossy(), "--set", "lease_seconds=9", "--print-config"];
+        let print = async |environment: &[(&str, &str)]| {
+            Muster::start_in(environment, &arguments)?.ended(DEADLINE, "the configuration is printed").await
+        };
+        let printed = print(&environment).await?;
+        ensure!(printed.code == Some(0), "{printed:?}");
+        for line in [
+            "region = \"file\"",
+            "name = \"environment\"",
+            "lease_seconds = 9",
+            "endpoints = [\"http://environment:1\"]",
+            "listen = \"127.0.0.1:7171\"",
+        ] {
+            ensure!(printed.stdout.lines().any(|printed| printed == line), "{line} is not in\n{}", printed.stdout);
+        }
+        let refused = print(&[("MUSTER_AGENT__ETCD__ENDPOINT", "http://a:1")]).await?;
+        ensure!(refused.code == Some(2), "{refused:?}");
+        let names = "etcd.endpoint (MUSTER_AGENT__ETCD__ENDPOINT): there is no such setting; endpoints is one";
+        ensure!(refused.stderr.contains(names), "{refused:?}");
+        Ok(())
     });
 }

@@ -22,6 +22,7 @@ use crate::world::World;
 own_cluster!(
     any_part_killed_at_any_moment,
     a_regions_only_agent_restarts_while_participants_wait,
+    an_agent_without_coordinator_is_ready_for_its_region_alone,
     everything_restarts: Shape { durable: true, ..Shape::default() },
     one_of_two_agents_dies: Shape { agents_per_region: 2, ..Shape::default() },
     one_of_two_coordinators_dies: Shape { coordinators: 2, ..Shape::default() },
@@ -102,6 +103,20 @@ async fn a_regions_only_agent_restarts_while_participants_wait(world: &World<'_>
     ensure!(waited?.iter().all(|one| one.digest == released.digest));
     world.until_state(&target, State::Released).await?;
     Ok(())
+}
+
+async fn an_agent_without_coordinator_is_ready_for_its_region_alone(world: &World<'_>) -> Outcome {
+    let coordinator = Part::Coordinator(0);
+    world.cluster.kill(&coordinator).await?;
+    // The bus is up, so nothing but asking can tell.
+    let global = world.raw_agent(0, "GET", "/readyz?need=global").send().await?;
+    let ready: muster_wire::answer::Ready = serde_json::from_str(&global.body)?;
+    let missing: Vec<&str> = ready.checks.iter().filter(|check| !check.ok).map(|check| check.name.as_str()).collect();
+    ensure!(global.status == 503 && !ready.ready && missing == ["coordinator"], "{global:?}");
+    let local = world.raw_agent(0, "GET", "/readyz").send().await?;
+    ensure!(local.status == 200, "{local:?}");
+    world.cluster.start(&coordinator).await?;
+    world.cluster.part_ready(&Part::Agent(world.region(0).clone(), 0)).await
 }
 
 async fn everything_restarts(world: &World<'_>) -> Outcome {

@@ -39,7 +39,7 @@ pub(in crate::store) async fn numbers_go_on_across_deletion(stores: Stores) {
     let spec = spec("etl/loop", Generations::Cyclic);
     let opened = stores.define(&spec).await;
     assert_eq!(opened[0].n, 1);
-    let delete = |force| Command::Delete { force, actor: None, reason: "no longer needed".into() };
+    let delete = |force| Command::Delete { force, by: by("no longer needed") };
 
     let refused = stores.act(&spec.name, delete(false)).await;
     assert_eq!(refusal(refused), Refusal::StillGathering { open: opened.clone() });

@@ -1,15 +1,20 @@
 //! What every adapter of the store must do: one suite, run by the tests of
 //! each on two handles of one database, as two coordinators have them.
 
+pub(super) mod absence;
 pub(super) mod cancelling;
+pub(super) mod collecting;
 pub(super) mod deciding;
 pub(super) mod defining;
+pub(super) mod eras;
 pub(super) mod guarding;
 pub(super) mod listing;
 pub(super) mod opening;
+pub(super) mod overruling;
 pub(super) mod owing;
 pub(super) mod racing;
 pub(super) mod regions;
+pub(super) mod succeeding;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +26,7 @@ use muster_protocol::generation::GenerationId;
 use muster_protocol::global::{Barrier, Change, Command, Expect, Refusal, Reply, Step};
 use muster_protocol::identity::{Digest, History, Stamp, Timestamp};
 use muster_protocol::name::{BarrierName, Key, RegionName};
+use muster_protocol::outcome::Override;
 use muster_protocol::participants::Participants;
 use muster_protocol::report::{Missing, RegionReport};
 use muster_protocol::spec::{Generations, Rule, Scope, Slice, Spec};
@@ -35,7 +41,13 @@ use super::{GenerationRow, Mode, Store, StoreError};
 macro_rules! conformance {
     ($run:path) => {
         $crate::store::conformance::conformance! { @each $run;
+            absence::a_drained_region_is_waived_in_what_opens,
+            absence::another_log_takes_the_place_of_a_regions,
+            absence::who_opens_while_a_region_is_drained_knows_it_or_is_found,
             cancelling::dropped_callers_leave_nothing_half_done,
+            collecting::by_count_details_go_first_and_verdicts_later,
+            collecting::by_time_nothing_stays_for_ever,
+            collecting::much_is_collected_in_parts,
             deciding::a_batch_is_applied_in_its_order_to_every_barrier,
             deciding::a_failure_breaks_everywhere,
             deciding::a_large_batch_is_applied_whole,
@@ -48,6 +60,9 @@ macro_rules! conformance {
             defining::a_definition_is_new_equal_in_conflict_or_replaced,
             defining::numbers_go_on_across_deletion,
             defining::refused_and_tried_definitions_leave_nothing,
+            eras::greetings_say_which_life_and_what_it_lacks,
+            eras::nothing_is_decided_before_all_have_spoken_again,
+            eras::what_was_lost_is_taken_up,
             guarding::an_outcome_is_written_once,
             guarding::an_older_report_replaces_nothing,
             guarding::numbers_never_fall,
@@ -57,6 +72,9 @@ macro_rules! conformance {
             listing::generations_are_found_by_number_key_and_round,
             opening::a_key_opens_once_and_no_more_than_may,
             opening::a_single_barrier_is_open_once,
+            overruling::a_retry_goes_on_from_the_round_that_broke,
+            overruling::the_audit_log_is_listed_by_whom_and_what,
+            overruling::waivers_are_kept_and_owed,
             owing::unanswered_is_exactly_what_is_owed,
             owing::unreadable_records_are_kept_once,
             racing::batches_in_opposite_orders_all_end,
@@ -67,6 +85,8 @@ macro_rules! conformance {
             regions::greetings_are_answered_by_what_is_known,
             regions::indices_only_rise,
             regions::signs_of_life_count_for_the_current_history,
+            succeeding::a_key_goes_down_with_the_latest_round_of_its_predecessor,
+            succeeding::a_number_goes_down_with_the_same_number,
         }
     };
     (@each $run:path; $($module:ident::$test:ident,)*) => {
@@ -175,6 +195,30 @@ impl<B: Backend> Behind for B {
     }
 }
 
+/// What a database of the first version may hold, with an end and a region that
+/// has greeted.
+pub(super) const FIRST: [&str; 7] = [
+    "insert into regions (name, declared_at) values ('us-east', 1), ('silent', 1)",
+    "insert into histories (region, history, standing, highest_index, first_seen_at)
+        values ('us-east', '01010101010101010101010101010101', 'current', 5, 1)",
+    "insert into barriers (namespace, name, revision, deleted, next_n) values ('etl', 'map', 1, false, 2)",
+    "insert into specs (namespace, name, revision, spec, defined_at) values ('etl', 'map', 1, '{}', 1)",
+    "insert into spec_regions (namespace, name, revision, region) values ('etl', 'map', 1, 'us-east')",
+    "insert into generations (namespace, name, n, round, revision, opened_at, era, settled, version)
+        values ('etl', 'map', 1, 0, 1, 1, 'e', false, 1)",
+    "insert into reports (namespace, name, n, region, history, shard, log_index, complete, body, received_at)
+        values ('etl', 'map', 1, 'us-east', '01010101010101010101010101010101', 0, 1, false, '{}', 1)",
+];
+
+/// That the row of each table reads as [`FIRST`] means it, once it was brought
+/// to this version.
+pub(super) const BROUGHT_FORWARD: &str = "select count(*) from regions as r
+    join barriers as b on b.retention_ms = 2592000000 and b.retention_generations = 1000
+    join specs as s on s.after_name is null
+    join generations as g on not g.closed and g.carry is null
+    join reports as p on p.waiver = 0
+    where r.name = 'us-east' and r.drained_until is null";
+
 /// The declared regions; the history of each is [`history`]\(1).
 const REGIONS: [&str; 3] = ["ap-south", "eu-west", "us-east"];
 
@@ -195,12 +239,13 @@ fn hello(region: &str, life: u8, head: u64) -> Hello {
         head,
         machine_version: 1,
         address: format!("http://{region}.test:7171"),
+        era: None,
     }
 }
 
 fn heartbeat(region: &str, life: u8, index: u64) -> Heartbeat {
-    let Hello { region, agent, history, shard, address, .. } = hello(region, life, index);
-    Heartbeat { region, agent, history, shard, index, address }
+    let Hello { region, agent, history, shard, address, era, .. } = hello(region, life, index);
+    Heartbeat { region, agent, history, shard, index, address, era }
 }
 
 fn agent(region: &str) -> AgentId {
@@ -245,7 +290,11 @@ fn define(spec: &Spec, expect: Expect) -> Command {
 }
 
 fn abort(n: u64) -> Command {
-    Command::Abort { n, actor: Some("tests".into()), reason: "enough".into() }
+    Command::Abort { n, by: by("enough") }
+}
+
+fn by(reason: &str) -> Override {
+    Override { actor: Some("tests".into()), reason: reason.into() }
 }
 
 /// A region's report with one of two participants arrived.

@@ -6,7 +6,7 @@ use muster_protocol::fact::Fact;
 use super::*;
 
 /// What is owed, as "region kind@n", read in pages of a size.
-async fn owed(stores: &Stores, of: Option<&str>, limit: u32) -> Vec<String> {
+pub(super) async fn owed(stores: &Stores, of: Option<&str>, limit: u32) -> Vec<String> {
     let of = of.map(region);
     let mut owed = Vec::new();
     let mut cursor = None;
@@ -20,6 +20,7 @@ async fn owed(stores: &Stores, of: Option<&str>, limit: u32) -> Vec<String> {
                 format!("{region} opened@{}", opened.generation.n)
             }
             Fact::Decided(decided) => format!("{region} decided@{}", decided.outcome.generation.n),
+            Fact::Waived(waived) => format!("{region} waived@{}.{}", waived.generation.n, waived.revision),
             Fact::Closed(_) => panic!("nothing is closed"),
         }));
         match page.next {

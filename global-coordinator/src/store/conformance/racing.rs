@@ -70,7 +70,7 @@ pub(in crate::store) async fn one_of_arrival_deadline_and_abort_wins(stores: Sto
 
 fn told(step: &Step) -> Option<&Outcome> {
     match &step.reply {
-        Ok(Reply::Ended { outcome, .. }) | Err(Refusal::AlreadyReleased { outcome }) => Some(outcome),
+        Ok(Reply::Ended { outcome, .. }) | Err(Refusal::AlreadyDecided { outcome }) => Some(outcome),
         _ => None,
     }
 }

@@ -11,6 +11,7 @@
 pub mod append;
 pub mod lead;
 pub mod read;
+pub mod recovery;
 pub mod register;
 pub mod replay;
 pub mod snapshot;
@@ -66,6 +67,10 @@ macro_rules! region_log_conformance {
             snapshot::{
                 a_snapshot_replaces_what_it_covers, a_large_snapshot_is_read_whole, the_index_only_grows,
                 only_the_leader_replaces, an_entry_behind_the_snapshot_stays,
+            }
+            recovery::{
+                what_is_left_is_read_without_the_head, another_life_begins_where_it_is_told,
+                a_recovered_log_is_recovered_again,
             }
             replay::{replicas_come_to_the_same_state_byte_for_byte}
         }

@@ -14,7 +14,7 @@ use muster_protocol::participants::Participants;
 use muster_protocol::region::{ArrivalOutcome, Arrive, Command, Region};
 use muster_protocol::replica::{Input, Logged, Replica};
 use muster_protocol::spec::Slice;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -85,9 +85,10 @@ impl Agent {
         self.log.campaign(writer).await.unwrap().unwrap()
     }
 
-    /// Puts its state in place of what led to it.
-    async fn snapshot(&self, epoch: Epoch) {
+    /// Puts its state in place of what led to it, once that is on record.
+    async fn snapshot(&self, epoch: Epoch, record: &Record) {
         let (snapshot, seqs) = self.handle.replica(Replica::snapshot);
+        record.seen.clone().wait_for(|seen| *seen >= snapshot.region.index()).await.unwrap();
         let installed = self.log.install_snapshot(epoch, snapshot.region.index(), &snapshot.encode(), &seqs).await;
         assert_eq!(installed.unwrap(), Installed::Yes);
     }
@@ -175,26 +176,32 @@ impl Load {
 }
 
 /// Every entry there ever was, however much of the log is cut off meanwhile.
-struct Record(mpsc::UnboundedReceiver<RawEntry>);
+struct Record {
+    entries: mpsc::UnboundedReceiver<RawEntry>,
+    /// The index of the newest.
+    seen: watch::Receiver<u64>,
+}
 
 impl Record {
     /// Begins with the log.
     async fn begin(log: &Arc<dyn RegionLog>) -> Self {
         let mut follow = log.follow(log.catch_up(0).await.unwrap().position).await.unwrap();
-        let (seen, entries) = mpsc::unbounded_channel();
+        let (record, entries) = mpsc::unbounded_channel();
+        let (newest, seen) = watch::channel(0);
         tokio::spawn(async move {
             while let Ok(entries) = follow.next().await {
-                entries.into_iter().for_each(|entry| seen.send(entry).unwrap_or_default());
+                newest.send_replace(entries.last().map_or(0, |last| last.index));
+                entries.into_iter().for_each(|entry| record.send(entry).unwrap_or_default());
             }
         });
-        Self(entries)
+        Self { entries, seen }
     }
 
     /// The state that they lead to, entry by entry, with no snapshot between.
     async fn replayed_to(mut self, head: u64, blank: Region) -> Vec<u8> {
         let mut entries: Vec<Logged> = Vec::new();
         while entries.last().is_none_or(|last| last.index < head) {
-            entries.push(self.0.recv().await.unwrap().into());
+            entries.push(self.entries.recv().await.unwrap().into());
         }
         let mut replica = Replica::new(blank);
         let _ = replica.start();
@@ -216,7 +223,7 @@ pub async fn replicas_come_to_the_same_state_byte_for_byte(harness: &dyn Harness
     let epoch = one.lead().await;
     for _ in 0..SNAPSHOTS {
         one.some_more().await;
-        one.snapshot(epoch).await;
+        one.snapshot(epoch, &record).await;
     }
     through_two.stop().await;
     two.stop().await;
@@ -230,7 +237,7 @@ pub async fn replicas_come_to_the_same_state_byte_for_byte(harness: &dyn Harness
         // The prefix goes on to be cut off while it reads.
         async {
             one.some_more().await;
-            one.snapshot(epoch).await;
+            one.snapshot(epoch, &record).await;
         }
     );
     // The others write on, and then it does too.
@@ -238,7 +245,7 @@ pub async fn replicas_come_to_the_same_state_byte_for_byte(harness: &dyn Harness
     let through_late = Load::through(&late, &next);
     late.some_more().await;
     one.some_more().await;
-    one.snapshot(epoch).await;
+    one.snapshot(epoch, &record).await;
     late.some_more().await;
 
     for load in [through_one, through_two, through_late] {

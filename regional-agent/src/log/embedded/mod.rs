@@ -20,7 +20,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -35,8 +35,8 @@ use self::follow::EmbeddedFollow;
 use self::registered::{Agent, EmbeddedRegistration};
 use self::tables::failed;
 use super::{
-    Appended, CatchUp, Follow, Identity, Installed, LogError, NewRegistration, Position, RegionLog, Registered,
-    Registration,
+    Appended, CatchUp, Follow, Identity, Installed, LogError, NewRegistration, Position, Rebirth, RegionLog,
+    Registered, Registration, Salvage,
 };
 
 /// A region's log in this process.
@@ -47,7 +47,8 @@ pub struct Embedded {
 
 struct Core {
     region: String,
-    history: History,
+    /// Another life of the log has another one.
+    history: std::sync::Mutex<History>,
     store: Mutex<Store>,
     /// The newest index, as a hint for followers.
     newest: watch::Sender<u64>,
@@ -85,7 +86,7 @@ impl Embedded {
         let newest = tables::head(&mut db).await.map_err(&unusable)?.unwrap_or_default();
         let store = Mutex::new(Store { db, agents: BTreeMap::new(), leader: None });
         let (region, newest) = (region.to_string(), watch::Sender::new(newest));
-        Ok(Self { core: Arc::new(Core { region, history, store, newest }) })
+        Ok(Self { core: Arc::new(Core { region, history: history.into(), store, newest }) })
     }
 
     /// Takes a registration away, as etcd does when a lease runs out; `false`
@@ -171,7 +172,8 @@ async fn head_of(db: &mut SqliteConnection) -> Result<u64, LogError> {
 #[async_trait]
 impl RegionLog for Embedded {
     async fn identity(&self) -> Result<Identity, LogError> {
-        Ok(Identity { history: self.core.history, shard: 0 })
+        let history = *self.core.history.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Identity { history, shard: 0 })
     }
 
     async fn register(&self, new: NewRegistration) -> Result<Box<dyn Registered>, LogError> {
@@ -242,5 +244,34 @@ impl RegionLog for Embedded {
     ) -> Result<Installed, LogError> {
         let (core, bytes) = (Arc::clone(&self.core), bytes.to_vec());
         self.to_the_end(async move { core.install(epoch, index, &bytes).await }).await
+    }
+
+    async fn salvage(&self) -> Result<Salvage, LogError> {
+        let history = self.identity().await?.history;
+        let mut store = self.core.store.lock().await;
+        let unread = failed("read what is left of the log");
+        let snapshot = tables::snapshot(&mut store.db).await.map_err(&unread)?;
+        let floor = tables::snapshot_index(&mut store.db).await.map_err(&unread)?;
+        let mut entries = tables::entries_after(&mut store.db, floor, u32::MAX).await.map_err(&unread)?;
+        // What lies behind a gap says nothing without what is missing.
+        let dense = entries.iter().zip(floor + 1..).take_while(|(entry, index)| entry.index == *index).count();
+        entries.truncate(dense);
+        Ok(Salvage { history: Some(history), snapshot, entries })
+    }
+
+    async fn begin_anew(&self, rebirth: &Rebirth) -> Result<(), LogError> {
+        let (core, rebirth) = (Arc::clone(&self.core), rebirth.clone());
+        self.to_the_end(async move {
+            let mut store = core.store.lock().await;
+            let put = tables::begin_anew(&mut store.db, &rebirth).await;
+            put.map_err(failed("begin another life of the log"))?;
+            for writer in store.agents.keys().copied().collect::<Vec<Writer>>() {
+                store.remove(writer);
+            }
+            *core.history.lock().unwrap_or_else(PoisonError::into_inner) = rebirth.history;
+            core.newest.send_replace(rebirth.base);
+            Ok(())
+        })
+        .await
     }
 }

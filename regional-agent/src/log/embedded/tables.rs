@@ -9,7 +9,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqliteSynchronous};
 use sqlx::{Connection, Error, SqliteConnection};
 
-use crate::log::{Appended, Installed, LogError, RawEntry};
+use crate::log::{Appended, Installed, LogError, RawEntry, Rebirth};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/region-log");
 
@@ -177,6 +177,24 @@ pub(super) async fn install(db: &mut SqliteConnection, index: u64, bytes: &[u8])
     tx.commit().await?;
     fail::fail_point!("log.snapshot.manifest");
     Ok(Installed::Yes)
+}
+
+/// Puts another life of the log in the place of the old one. Numbers of writers
+/// and epochs go on: none is given twice.
+pub(super) async fn begin_anew(db: &mut SqliteConnection, rebirth: &Rebirth) -> Result<(), Error> {
+    let mut tx = db.begin_with("begin immediate").await?;
+    sqlx::query("update origin set history = $1").bind(rebirth.history.0.as_slice()).execute(&mut *tx).await?;
+    for clear in ["delete from head", "delete from entry", "delete from snapshot"] {
+        sqlx::query(clear).execute(&mut *tx).await?;
+    }
+    let base = number(rebirth.base);
+    sqlx::query("insert into head (only_row, log_index) values (1, $1)").bind(base).execute(&mut *tx).await?;
+    sqlx::query("insert into snapshot (only_row, log_index, body) values (1, $1, $2)")
+        .bind(base)
+        .bind(rebirth.snapshot.as_slice())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await
 }
 
 /// Numbers of a log count up from 1, so none comes near the end of an `i64`.

@@ -92,6 +92,11 @@ impl Keys {
         format!("{}/leader", self.shard)
     }
 
+    /// What a recovery is about to put in place.
+    pub(super) fn recovery(&self) -> String {
+        format!("{}/recovery", self.region)
+    }
+
     pub(super) fn manifest(&self) -> String {
         format!("{}/manifest", self.shard)
     }

@@ -8,6 +8,7 @@
 //! read       listing at one revision    lease      registration, kept alive
 //! follow     the watch (pairing)        leader     election
 //! snapshot   replacing a prefix
+//! recovery   another life of the log
 //! ```
 
 mod append;
@@ -19,6 +20,7 @@ mod lease;
 mod origin;
 mod pairing;
 mod read;
+mod recovery;
 mod requests;
 mod snapshot;
 #[cfg(test)]
@@ -42,8 +44,8 @@ use self::keys::Keys;
 use self::lease::Lease;
 use self::origin::{Origin, Seen};
 use super::{
-    Appended, CatchUp, Follow, Identity, Installed, LogError, NewRegistration, Position, RegionLog, Registered,
-    Registration,
+    Appended, CatchUp, Follow, Identity, Installed, LogError, NewRegistration, Position, Rebirth, RegionLog,
+    Registered, Registration, Salvage,
 };
 
 /// Writers of this process that are remembered after their leases are gone.
@@ -219,5 +221,13 @@ impl RegionLog for Etcd {
         seqs: &[(Writer, u64)],
     ) -> Result<Installed, LogError> {
         self.shared.install(epoch, index, bytes, seqs).await
+    }
+
+    async fn salvage(&self) -> Result<Salvage, LogError> {
+        self.shared.salvage().await
+    }
+
+    async fn begin_anew(&self, rebirth: &Rebirth) -> Result<(), LogError> {
+        self.shared.begin_anew(rebirth).await
     }
 }

@@ -19,12 +19,19 @@ use crate::log::LogError;
 const VERSION: u32 = 1;
 
 /// What `meta` holds.
-#[derive(Debug, Serialize, Deserialize)]
-struct Meta {
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Meta {
     version: u32,
-    history: History,
-    shards: u16,
-    base: u64,
+    pub(super) history: History,
+    pub(super) shards: u16,
+    pub(super) base: u64,
+}
+
+impl Meta {
+    /// A log of one shard whose first entry comes after `base`.
+    pub(super) fn of(history: History, base: u64) -> Self {
+        Self { version: VERSION, history, shards: 1, base }
+    }
 }
 
 /// Who the log is, for as long as this process lives.
@@ -71,7 +78,7 @@ fn head_gone(how: &str) -> LogError {
     LogError::Damaged {
         what: format!(
             "its head is gone ({how}), so nothing more can be numbered; stop the region's agents, find out who deleted \
-             keys of its etcd, and bring back the data it had; this version has no command that starts the log anew"
+             keys of its etcd, and bring back the data it had, or begin another life of the log: `muster region recover`"
         ),
     }
 }
@@ -99,7 +106,7 @@ impl Seen {
         Err(LogError::Damaged {
             what: format!(
                 "its head is at {index} and was seen at {seen}: its etcd was restored from a backup; stop the region's \
-                 agents and bring back the data it had; this version has no command that starts the log anew"
+                 agents, then bring back the data it had, or begin another life of the log: `muster region recover`"
             ),
         })
     }
@@ -129,7 +136,11 @@ impl Shared {
         }
         self.create_origin().await?;
         self.read_origin().await?.ok_or_else(|| LogError::Damaged {
-            what: format!("{} is not there although heads of its log are: keys were deleted", self.keys.meta()),
+            what: format!(
+                "{} is not there although other keys of its log are: they were deleted, or a recovery did not end; stop \
+                 the region's agents, then bring back the data it had, or `muster region recover`",
+                self.keys.meta()
+            ),
         })
     }
 
@@ -146,7 +157,7 @@ impl Shared {
         Ok(Some(origin))
     }
 
-    fn decode_meta(&self, bytes: &[u8]) -> Result<Meta, LogError> {
+    pub(super) fn decode_meta(&self, bytes: &[u8]) -> Result<Meta, LogError> {
         let unusable = |why: String| LogError::Damaged { what: format!("{}: {why}", self.keys.meta()) };
         let meta: Meta = serde_json::from_slice(bytes).map_err(|error| unusable(error.to_string()))?;
         if meta.version != VERSION {
@@ -166,8 +177,14 @@ impl Shared {
             .map_err(|source| LogError::Unavailable { what: "write who the log is", source: source.into() })?;
         let mut keys = vec![(self.keys.meta(), meta)];
         keys.extend((0..self.options.shards).map(|shard| (self.keys.head_of(shard), Vec::new())));
-        let absent: Vec<_> =
-            keys.iter().map(|(key, _)| Compare::create_revision(key.as_str(), CompareOp::Equal, 0)).collect();
+        // One that is being recovered is not empty, whatever is left of it.
+        let recovery = self.keys.recovery();
+        let absent: Vec<_> = keys
+            .iter()
+            .map(|(key, _)| key.as_str())
+            .chain([recovery.as_str()])
+            .map(|key| Compare::create_revision(key, CompareOp::Equal, 0))
+            .collect();
         let puts: Vec<_> = keys.into_iter().map(|(key, value)| TxnOp::put(key, value, None)).collect();
         let txn = Txn::new().when(absent).and_then(puts);
         fail::fail_point!("log.create.before");

@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    fn found(&self, key: KeyValue) -> Result<Found, LogError> {
+    pub(super) fn found(&self, key: KeyValue) -> Result<Found, LogError> {
         let Some((writer, seq)) = self.keys.place(key.key()) else {
             let name = String::from_utf8_lossy(key.key());
             return Err(LogError::Damaged { what: format!("{name} is among its entries and is none") });

@@ -54,6 +54,12 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
+    /// The first snapshot of a log that begins with one: no entry comes before.
+    pub(super) fn first(index: u64, bytes: usize) -> Self {
+        let chunks = bytes.div_ceil(CHUNK_BYTES);
+        Self { version: VERSION, index, revision: 0, epoch: Epoch(0), chunks, bytes, seqs: Vec::new() }
+    }
+
     #[cfg(test)]
     pub(super) fn of(index: u64, revision: i64) -> Self {
         Self { version: VERSION, index, revision, epoch: Epoch(1), chunks: 0, bytes: 0, seqs: Vec::new() }
@@ -158,6 +164,15 @@ impl Shared {
         let [there] = first_keys(&answer);
         let there = there.map(|one: KeyValue| Manifest::decode(one.value())).transpose()?;
         Ok(there.as_ref() == Some(manifest))
+    }
+
+    /// Puts the chunks of a snapshot that no leader guards.
+    pub(super) async fn put_first_chunks(&self, index: u64, bytes: &[u8]) -> Result<(), LogError> {
+        for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
+            let txn = Txn::new().and_then([TxnOp::put(self.keys.chunk(index, number), chunk, None)]);
+            self.endpoints.txn(Purpose::Snapshot, "write a chunk of a snapshot", txn).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn leads(&self, epoch: Epoch) -> Compare {

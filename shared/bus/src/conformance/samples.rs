@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::fact::{AgentId, Closed, Decided, Fact, Heartbeat, Hello, Next, Opened, Standing, Welcome};
+use muster_protocol::fact::{
+    AgentId, Closed, Decided, Fact, Heartbeat, Hello, Next, Opened, Standing, Waived, Welcome,
+};
 use muster_protocol::generation::GenerationId;
 use muster_protocol::identity::{Digest, Era, History, Stamp, Timestamp};
 use muster_protocol::name::RegionName;
 use muster_protocol::outcome::{Break, BreakReason, Failure, Outcome, Release, Verdict};
-use muster_protocol::participants::Participants;
+use muster_protocol::participants::{IdSet, Participants};
 use muster_protocol::report::{Missing, RegionReport};
 use muster_protocol::spec::Slice;
 use muster_wire::record::{Downward, Upward};
@@ -120,8 +122,14 @@ pub fn downward_of_every_kind(region_name: &str) -> Vec<Downward> {
         })),
         Downward::Fact(Fact::Decided(Decided { outcome: outcome("etl/reduce", broken), next: None, regions })),
         closed("etl/shuffle", 4),
+        Downward::Fact(Fact::Waived(waived(region_name))),
         Downward::Welcome(welcome),
     ]
+}
+
+fn waived(region_name: &str) -> Waived {
+    let participants = IdSet::parse(["[2-7]"]).expect("participants");
+    Waived { generation: generation("etl/map", 1), region: region(region_name), revision: 2, participants }
 }
 
 fn outcome(barrier: &str, verdict: Verdict) -> Outcome {

@@ -2,6 +2,8 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 
 use super::apply::{Opening, Work, asked};
 use super::{Action, Change, Expect, Generation, Refusal, Reply, Waiver};
@@ -43,6 +45,10 @@ impl Work<'_> {
         self.barrier.revision += 1;
         self.barrier.specs.insert(self.barrier.revision, spec.clone());
         self.changes.push(Change::Defined { revision: self.barrier.revision, spec: Box::new(spec.clone()) });
+        if !created {
+            let by = Override { actor: None, reason: String::new() };
+            self.audit(Action::Replace, None, &by, &format!("revision {}", self.barrier.revision));
+        }
         let opens = match spec.generations {
             Generations::Single => created,
             Generations::Cyclic => true,

@@ -110,6 +110,22 @@ fn a_loss_acts_only_once_the_time_to_rejoin_has_passed() {
     assert_eq!(told.failures[0].participant, "1".parse().unwrap());
 }
 
+/// The region clock stands still while nothing waits for it. What begins to
+/// wait is not charged with the time that was not counted until then.
+#[test]
+fn time_that_passed_before_a_loss_does_not_make_it_act() {
+    let mut world = world(&watched(OnLost::Fail));
+    open(&mut world, 1, &["1"]);
+    world.run(expire(1));
+    assert_eq!(world.region.due_ms(), Some(0), "the leader is asked to count at once");
+    world.count_time(REJOIN_MS);
+    assert_eq!(report(&world).failed, 0);
+    world.count_time(2 * REJOIN_MS - 1);
+    assert_eq!(report(&world).failed, 0);
+    world.count_time(2 * REJOIN_MS);
+    assert_eq!(report(&world).failed, 1);
+}
+
 #[test]
 fn who_comes_back_in_time_is_not_lost() {
     let mut world = world(&watched(OnLost::Fail));

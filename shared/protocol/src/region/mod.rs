@@ -20,6 +20,7 @@
 //! Barriers of regional scope run the coordinator's own machine
 //! ([`crate::global`]) inside the region's log.
 
+mod anew;
 mod apply;
 mod arrive;
 mod command;
@@ -39,6 +40,7 @@ pub(crate) mod v1;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +91,10 @@ pub struct Region {
     taken: BTreeMap<(BarrierName, u64), (GenerationId, Option<Digest>)>,
     /// What the region clock will do, and when.
     timers: BTreeSet<(u64, Timer)>,
+    /// What it will do so many milliseconds after it next moves. It was last
+    /// moved some time ago, nobody here knows how long: counted from there a
+    /// timer would be early by that.
+    armed: Vec<(u64, Timer)>,
     /// When details of finished generations go.
     retentions: BTreeSet<(u64, BarrierName, u64)>,
     /// Overrides of regional barriers, the latest ones.
@@ -201,6 +207,7 @@ impl Region {
             regional: BTreeMap::new(),
             taken: BTreeMap::new(),
             timers: BTreeSet::new(),
+            armed: Vec::new(),
             retentions: BTreeSet::new(),
             audit: VecDeque::new(),
         }

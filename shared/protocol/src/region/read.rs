@@ -347,6 +347,11 @@ impl Generation {
         slice.participants.zones().map(report).collect()
     }
 
+    /// Everybody who is not expected any more.
+    pub fn absences(&self) -> impl Iterator<Item = (&ParticipantId, Absence)> {
+        self.absent.iter().map(|(id, absence)| (id, *absence))
+    }
+
     /// Why a participant is not expected any more.
     #[must_use]
     pub fn absence(&self, id: &ParticipantId) -> Option<Absence> {

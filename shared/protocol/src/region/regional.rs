@@ -118,7 +118,7 @@ impl Region {
             match change {
                 Change::Opened(generation) => {
                     let (id, due) = (&generation.id, generation.deadline_at);
-                    self.set_deadline(&id.barrier.clone(), id.n, due);
+                    self.arm_deadline(&id.barrier.clone(), id.n, due);
                 }
                 Change::Audited(audit) => {
                     if self.audit.len() >= caps::REGION_AUDIT_MAX {
@@ -131,9 +131,19 @@ impl Region {
         }
     }
 
-    fn set_deadline(&mut self, barrier: &BarrierName, n: u64, due: Option<Timestamp>) {
+    fn arm_deadline(&mut self, barrier: &BarrierName, n: u64, due: Option<Timestamp>) {
         if let Some(due) = due {
-            self.timers.insert((due.0, Timer::Deadline { barrier: barrier.clone(), n }));
+            let after_ms = due.0.saturating_sub(self.clock_ms);
+            self.armed.push((after_ms, Timer::Deadline { barrier: barrier.clone(), n }));
+        }
+    }
+
+    /// The time of a generation counts from when the region clock moved after
+    /// its opening.
+    pub(super) fn set_deadline(&mut self, barrier: &BarrierName, n: u64, due_ms: u64) {
+        let decider = self.regional.get_mut(barrier).and_then(|barrier| barrier.generations.get_mut(&n));
+        if let Some(generation) = decider.filter(|generation| generation.decided.is_none()) {
+            generation.deadline_at = Some(Timestamp(due_ms));
         }
     }
 
@@ -151,7 +161,7 @@ impl Region {
         let _ = self.decide(barrier, &command, at, effects);
         let after = self.deadline(barrier, n);
         if before != after {
-            self.set_deadline(barrier, n, after);
+            self.arm_deadline(barrier, n, after);
         }
     }
 

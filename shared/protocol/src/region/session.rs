@@ -65,7 +65,7 @@ pub enum Absence {
 }
 
 /// Milliseconds beyond its silence that a session without owner is left.
-const MARGIN_MS: u64 = LeaseClock::MARGIN.as_millis() as u64;
+pub(super) const MARGIN_MS: u64 = LeaseClock::MARGIN.as_millis() as u64;
 
 impl Region {
     pub(super) fn open_session(
@@ -178,8 +178,8 @@ impl Region {
         let orphans = self.sessions.iter_mut().filter(|(_, session)| session.owner == Some(owner));
         for (id, session) in orphans {
             session.owner = None;
-            let at = self.clock_ms + session.ttl_ms + MARGIN_MS;
-            self.timers.insert((at, Timer::Orphan { session: *id, attach: session.attach }));
+            let timer = Timer::Orphan { session: *id, attach: session.attach };
+            self.armed.push((session.ttl_ms + MARGIN_MS, timer));
         }
     }
 
@@ -198,7 +198,7 @@ impl Region {
         let rejoin_ms = generation.stop_work(slice, id, &work.participant, lost.then_some(clock_ms));
         let after = generation.report_key();
         if let Some(rejoin_ms) = rejoin_ms {
-            self.timers.insert((clock_ms + rejoin_ms, Timer::Rejoin { session: id, work: work.clone() }));
+            self.armed.push((rejoin_ms, Timer::Rejoin { session: id, work: work.clone() }));
         }
         if before == after && lost {
             effects.push(Effect::Changed { barrier: work.barrier.clone(), n: work.n, urgent: false });
@@ -312,7 +312,12 @@ impl Generation {
         self.promise(index, slice);
     }
 
-    /// Those whom a session works for, or worked for until it was lost.
+    /// All whom a session works for, or worked for until it was lost.
+    pub fn workers(&self) -> impl Iterator<Item = (&ParticipantId, &Worker)> {
+        self.workers.iter()
+    }
+
+    /// Who works for a participant, or worked for it until it was lost.
     #[must_use]
     pub fn worker(&self, id: &ParticipantId) -> Option<&Worker> {
         self.workers.get(id)

@@ -118,8 +118,14 @@ impl World {
         replies
     }
 
-    /// The region clock comes to a time.
+    /// The region clock comes to a time, in a region whose leader counts what
+    /// waits for it from when it begins to wait.
     pub(crate) fn tick(&mut self, to_ms: u64) {
+        self.count_time(self.region.clock_ms());
+        self.count_time(to_ms);
+    }
+
+    pub(crate) fn count_time(&mut self, to_ms: u64) {
         let (epoch, from_ms) = (self.region.epoch(), self.region.clock_ms());
         self.run(Command::Ticked { epoch, from_ms, to_ms, at: Timestamp(to_ms) });
     }

@@ -49,6 +49,13 @@ impl Region {
         effects: &mut Vec<Effect>,
     ) -> Result<Reply, Refusal> {
         let reply = self.advance_clock(epoch, from_ms, to_ms)?;
+        for (after_ms, timer) in core::mem::take(&mut self.armed) {
+            let due_ms = self.clock_ms.saturating_add(after_ms);
+            if let Timer::Deadline { barrier, n } = &timer {
+                self.set_deadline(barrier, *n, due_ms);
+            }
+            self.timers.insert((due_ms, timer));
+        }
         while let Some((due_ms, _)) = self.timers.first()
             && *due_ms <= self.clock_ms
             && let Some((_, timer)) = self.timers.pop_first()
@@ -72,7 +79,9 @@ impl Region {
     /// milliseconds on it. Retention is in no hurry.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
-        self.timers.first().map(|(due_ms, _)| *due_ms)
+        let next = self.timers.first().map(|(due_ms, _)| *due_ms);
+        // What is armed counts from the next time the clock moves: now.
+        if self.armed.is_empty() { next } else { Some(self.clock_ms) }
     }
 
     /// A generation ended: its details go when their time has passed, or when

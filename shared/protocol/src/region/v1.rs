@@ -4,6 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,7 @@ impl From<Region> for super::Region {
             regional: BTreeMap::new(),
             taken: BTreeMap::new(),
             timers: BTreeSet::new(),
+            armed: Vec::new(),
             retentions: BTreeSet::new(),
             audit: VecDeque::new(),
         }

@@ -237,11 +237,13 @@ pub enum Stop {
         why: String,
     },
     /// The head is gone.
-    #[error("the log's head is gone: it takes no writes; stop the region's agents and bring back the data it had")]
+    #[error(
+        "the log's head is gone: it takes no writes; stop the region's agents, then bring back the data it had, or `muster region recover`"
+    )]
     HeadGone,
     /// The log is an older one than what was seen, such as a restored backup.
     #[error(
-        "the log ends at {head}, but {seen} was seen: it was set back; stop the region's agents and bring back the data it had"
+        "the log ends at {head}, but {seen} was seen: it was set back; stop the region's agents, then bring back the data it had, or `muster region recover`"
     )]
     SetBack {
         /// Where it ends.

@@ -12,26 +12,17 @@ pub(super) struct Findings(Vec<Finding>);
 struct Finding {
     field: String,
     message: String,
-    code: Code,
 }
 
 impl Findings {
     /// A value that can't be meant.
     pub(super) fn invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Finding { field: field.into(), message: message.into(), code: Code::InvalidDefinition });
-    }
-
-    /// A value that a later version will take; `today` says what works now.
-    pub(super) fn later(&mut self, field: impl Into<String>, value: &Value, today: &str) {
-        let message = format!("{} is not supported yet; {today}", short(value));
-        self.0.push(Finding { field: field.into(), message, code: Code::NotYet });
+        self.0.push(Finding { field: field.into(), message: message.into() });
     }
 
     /// Every finding in one problem, or nothing.
     pub(super) fn finish(self) -> Result<(), Problem> {
-        // What can't be meant comes first: it must be mended in any case.
-        let invalid = self.0.iter().find(|finding| finding.code == Code::InvalidDefinition);
-        let Some(first) = invalid.or(self.0.first()) else { return Ok(()) };
+        let Some(first) = self.0.first() else { return Ok(()) };
         let detail = match self.0.len() - 1 {
             0 => format!("{}: {}", first.field, first.message),
             1 => format!("{}: {} (and one more problem)", first.field, first.message),
@@ -39,7 +30,7 @@ impl Findings {
         };
         let errors: Vec<Value> =
             self.0.iter().map(|finding| json!({"field": finding.field, "message": finding.message})).collect();
-        Err(Problem::new(first.code, detail).with("errors", errors))
+        Err(Problem::new(Code::InvalidDefinition, detail).with("errors", errors))
     }
 }
 

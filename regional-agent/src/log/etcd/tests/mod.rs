@@ -341,3 +341,24 @@ async fn options_that_can_not_work_are_refused_with_what_to_write() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_recovery_that_did_not_end_is_no_empty_keyspace_and_goes_on() {
+    let region = Region::new().await;
+    let mut member = Member::join(&region).await;
+    member.append_many(3).await;
+    let rebirth =
+        Rebirth { history: muster_protocol::identity::History([9; 16]), base: 50, snapshot: b"state".to_vec() };
+    region.etcd().await.shared.clear_only(&rebirth).await.unwrap();
+    let error = region.etcd().await.identity().await.unwrap_err().to_string();
+    assert!(error.contains("a recovery did not end") && error.contains("muster region recover"), "{error}");
+    let left = region.etcd().await.salvage().await.unwrap();
+    assert_eq!(
+        left,
+        Salvage { history: Some(rebirth.history), snapshot: Some(b"state".to_vec()), entries: Vec::new() }
+    );
+    let again = Rebirth { history: muster_protocol::identity::History([8; 16]), ..rebirth };
+    region.etcd().await.begin_anew(&again).await.unwrap();
+    assert_eq!(region.etcd().await.identity().await.unwrap().history, again.history);
+    assert_eq!(region.count((region.keys.recovery(), region.keys.recovery() + "\0")).await, 0);
+}

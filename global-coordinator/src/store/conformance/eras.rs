@@ -1,0 +1,92 @@
+//! A database that began another life: what it lost is said again.
+
+use muster_protocol::generation::State;
+use muster_protocol::identity::Era;
+use muster_protocol::outcome::{Outcome, Release, Verdict};
+
+use super::*;
+
+/// As if this life of the database had just begun.
+async fn begin_anew(stores: &Stores) {
+    stores.behind.alter("update regions set era = 'lost'").await;
+    stores.behind.alter("update generations set era = 'lost'").await;
+}
+
+fn beat(region: &str, era: Option<&Era>) -> Heartbeat {
+    Heartbeat { era: era.cloned(), ..heartbeat(region, 1, 1) }
+}
+
+pub(in crate::store) async fn greetings_say_which_life_and_what_it_lacks(stores: Stores) {
+    let era = stores.one.check().await.unwrap();
+    stores.one.declare(&named("new")).await.unwrap();
+    let first = stores.one.hello(&hello("new", 1, 4)).await.unwrap();
+    assert_eq!((first.era.as_ref(), first.tell_ends), (Some(&era), false), "there was nothing to lose");
+    begin_anew(&stores).await;
+    for _ in 0..2 {
+        let again = stores.other.hello(&hello("new", 1, 4)).await.unwrap();
+        assert_eq!((again.era.as_ref(), again.tell_ends), (Some(&era), true), "a greeting is not yet a report");
+    }
+    let unknown = stores.other.hello(&hello("new", 2, 4)).await.unwrap();
+    assert!(!unknown.tell_ends, "what does not count need not be told");
+
+    let none = stores.one.heartbeats(&[beat("new", None)]).await.unwrap();
+    assert_eq!(none.len(), 1, "it has not heard of this life");
+    assert_eq!((none[0].era.as_ref(), none[0].tell_ends, none[0].index), (Some(&era), true, 4));
+    assert!(stores.one.heartbeats(&[beat("new", Some(&era))]).await.unwrap().is_empty());
+    let region = stores.one.regions().await.unwrap().into_iter().find(|row| row.name == region("new")).unwrap();
+    assert_eq!(region.era, Some(era.clone()), "it has told everything");
+    assert!(!stores.other.hello(&hello("new", 1, 4)).await.unwrap().tell_ends);
+    let other = stores.one.heartbeats(&[beat("new", Some(&Era::new("before")))]).await.unwrap();
+    assert_eq!((other.len(), other[0].tell_ends), (1, false), "its region has told, and it must stamp anew");
+    assert!(stores.one.heartbeats(&[beat("new", None)]).await.unwrap().is_empty(), "of a build without lives");
+    let foreign = Heartbeat { era: Some(Era::new("before")), ..heartbeat("new", 2, 9) };
+    assert!(stores.one.heartbeats(&[foreign]).await.unwrap().is_empty());
+}
+
+pub(in crate::store) async fn nothing_is_decided_before_all_have_spoken_again(stores: Stores) {
+    let era = stores.one.check().await.unwrap();
+    let spec = Spec { deadline_ms: Some(1), ..spec("etl/keys", keyed(9)) };
+    stores.define(&spec).await;
+    let id = stores.open(&spec.name, "k").await;
+    begin_anew(&stores).await;
+    let open = |key: &str| Command::Open { key: Some(named(key)) };
+    assert!(matches!(refusal(stores.act(&spec.name, open("l")).await), Refusal::RegionBehind { .. }));
+    assert!(matches!(refusal(stores.act(&spec.name, abort(1)).await), Refusal::RegionBehind { .. }));
+    for region in REGIONS {
+        stores.one.transact(vec![says(report(&id, region, 5))], Mode::Commit).await.unwrap();
+        stores.one.heartbeats(&[beat(region, Some(&era))]).await.unwrap();
+    }
+    assert_eq!(stores.row(&id).await.generation.state(), State::Gathering, "they spoke in another life");
+    assert_eq!(stores.act(&spec.name, Command::Expire { n: 1 }).await.reply, Ok(Reply::NotDue));
+    let later = stores.open(&spec.name, "l").await;
+    soon("both to be due", async { while stores.other.due(1).await.unwrap().generations.len() < 2 {} }).await;
+    let due = stores.one.due(1).await.unwrap().generations;
+    assert_eq!(due, [(spec.name.clone(), later.n), (spec.name.clone(), id.n)], "what waits stands in nobody's way");
+    for region in REGIONS {
+        assert_eq!(stores.row(&id).await.generation.state(), State::Gathering);
+        // The same index, said for this life.
+        let said = RegionReport { era: Some(era.clone()), ..report(&id, region, 5) };
+        stores.one.transact(vec![says(said)], Mode::Commit).await.unwrap();
+    }
+    assert_eq!(stores.row(&id).await.generation.state(), State::Broken, "its time is up");
+}
+
+pub(in crate::store) async fn what_was_lost_is_taken_up(stores: Stores) {
+    let spec = spec("etl/keys", keyed(9));
+    stores.define(&spec).await;
+    let lost = GenerationId { barrier: spec.name.clone(), n: 7, key: Some(key("lost")), round: 0 };
+    let step = stores.one.transact(vec![says(report(&lost, "us-east", 5))], Mode::Commit).await.unwrap().remove(0);
+    assert_eq!(step.reply, Ok(Reply::Reported { newer: true }));
+    let barrier = stores.other.barrier(&spec.name).await.unwrap().unwrap();
+    assert_eq!(barrier.next_n, 8, "the number is taken");
+    assert_eq!(stores.row(&lost).await.generation.era, Era::lost());
+    assert_eq!(stores.open(&spec.name, "next").await.n, 8);
+
+    let verdict = Verdict::Released(Release { whole: true, ..Release::default() });
+    let outcome = Outcome { generation: lost.clone(), verdict, decided_at: Timestamp(7) };
+    let end = Some(Box::new(outcome.clone()));
+    let report = RegionReport { outcome: end, ..applied(&lost, "us-east", 6, outcome.digest()) };
+    stores.one.transact(vec![says(report)], Mode::Commit).await.unwrap();
+    let taken = row(&stores.other, &lost).await.generation.decided.unwrap();
+    assert_eq!(taken.outcome, outcome, "an end that a region has applied is not made anew");
+}
