@@ -176,7 +176,8 @@ impl World {
                     let promised = |leaf: &Leaf| {
                         let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
                         let waived = generation.waived.get(&leaf.region).is_some_and(Waiver::is_whole);
-                        waived || self.scene.truth[at].promised(name, *n) || self.scene.truth[at].set_back
+                        let rolled_back = self.scene.told.rolled_back || self.scene.truth[at].set_back;
+                        waived || rolled_back || self.scene.truth[at].promised(name, *n)
                     };
                     let holds = spec.release_when.holds(spec.regions.keys(), &promised) || release.forced.is_some();
                     self.scene.check(holds, Invariant::ReleasedOnlyWhenComplete, || {
