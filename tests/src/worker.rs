@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use muster_client::{Client, Error, Target};
+use muster_client::{Client, Error, Session, Target};
 use muster_protocol::name::{ParticipantId, RegionName};
 use muster_protocol::region::ArrivalOutcome;
 use muster_wire::answer::{Arrived, Participant, ParticipantState, Released};
 use muster_wire::code::Code;
-use muster_wire::request::Arrival;
+use muster_wire::request::{Arrival, OpenSession, SessionParticipant};
 
 use crate::history::{Answer, Call, History, What};
 use crate::until::DEADLINE;
@@ -121,6 +121,25 @@ impl Worker {
         withdrawn
     }
 
+    /// Says that its session falls silent or ends from now on, so that its
+    /// arrivals may go with it where they do not outlive it.
+    pub fn falls_silent(&self, target: &Target) {
+        self.record(target, What::FallSilent, Instant::now(), Answer::Unknown("nobody is called".to_owned()));
+    }
+
+    /// Opens a session for this participant alone, and keeps it alive.
+    pub async fn session(&self, target: &Target, ttl: Option<&str>) -> Result<Session, Error> {
+        self.client.session(self.opening(target, ttl)).await
+    }
+
+    /// What a session for this participant alone is opened with.
+    #[must_use]
+    pub fn opening(&self, target: &Target, ttl: Option<&str>) -> OpenSession {
+        let generation = target.generation.as_ref().map(ToString::to_string);
+        let work = SessionParticipant { barrier: target.barrier.clone(), generation, id: self.id.clone() };
+        OpenSession { ttl: ttl.map(ToOwned::to_owned), participants: vec![work], ..OpenSession::default() }
+    }
+
     /// Reads how far it has come itself.
     pub async fn look(&self, target: &Target) -> Result<Participant, Error> {
         let start = Instant::now();
@@ -141,7 +160,7 @@ impl Worker {
 
 fn told(waited: &Result<Released, Error>) -> Answer {
     match waited {
-        Ok(released) => Answer::Released { digest: released.digest.clone() },
+        Ok(released) => Answer::Released { digest: released.digest.clone(), whole: released.whole },
         Err(error) => not_done(error),
     }
 }

@@ -2,7 +2,7 @@
 //! own, clients of every region, and the history of all their calls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use futures::future::try_join_all;
@@ -137,9 +137,35 @@ impl<'a> World<'a> {
         self.expect(target, Required::Count(self.regions().iter().map(|r| (r.to_string(), count)).collect()));
     }
 
+    /// Nobody may pass this generation before all of one of these sets have
+    /// arrived.
+    pub fn require_any(&self, target: &Target, sets: &[Vec<Worker>]) {
+        let names = |set: &Vec<Worker>| set.iter().map(Worker::name).collect();
+        self.expect(target, Required::AnyOf(sets.iter().map(names).collect()));
+    }
+
+    /// Nobody may be told of a whole release before these have arrived.
+    pub fn everybody(&self, target: &Target, workers: &[Worker]) {
+        let names = workers.iter().map(Worker::name).collect();
+        self.expecting().everybody.insert(target.to_string(), names);
+    }
+
+    /// Arrivals of `before` count in this round of the same key.
+    pub fn carries(&self, target: &Target, before: &Target) {
+        self.expecting().carried.insert(target.to_string(), before.to_string());
+    }
+
+    /// This generation may be past its retention when it is judged.
+    pub fn may_be_forgotten(&self, target: &Target) {
+        self.expecting().forgotten.insert(target.to_string());
+    }
+
     fn expect(&self, target: &Target, required: Required) {
-        let mut expectation = self.expectation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        expectation.required.insert(target.to_string(), required);
+        self.expecting().required.insert(target.to_string(), required);
+    }
+
+    fn expecting(&self) -> MutexGuard<'_, Expectation> {
+        self.expectation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them arrive and wait at once; all must be released, equally.
@@ -193,7 +219,7 @@ impl<'a> World<'a> {
     /// history.
     pub async fn judge(&self) -> anyhow::Result<()> {
         self.look_at_all().await?;
-        let expectation = self.expectation.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let expectation = self.expecting().clone();
         let violations = check(&self.history, &expectation);
         if violations.is_empty() {
             return Ok(());

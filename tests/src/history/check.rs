@@ -35,11 +35,17 @@ pub fn check(history: &History, expectation: &Expectation) -> Vec<Violation> {
     let mut violations = different_generations(&calls);
     for (generation, calls) in &generations {
         let mut found = one_end(calls);
+        let carried = expectation.carried.get(*generation).and_then(|before| generations.get(before.as_str()));
+        let come = Come::new(calls, carried);
         if let Some(required) = expectation.required.get(*generation) {
-            found.extend(released_too_early(calls, required));
+            found.extend(released_too_early(calls, &come, required));
         }
+        if let Some(everybody) = expectation.everybody.get(*generation) {
+            found.extend(whole_without_everybody(calls, &come, everybody));
+        }
+        let forgotten = expectation.forgotten.contains(*generation);
         for of_one in by_participant(calls).values() {
-            found.extend(acknowledged_stays(of_one));
+            found.extend(acknowledged_stays(of_one, forgotten));
             found.extend(refused_stays(of_one));
         }
         violations.extend(
@@ -66,7 +72,7 @@ fn different_generations(calls: &[Call]) -> Vec<Violation> {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     let mut violations = Vec::new();
     for call in calls {
-        let Answer::Released { digest } = &call.answer else { continue };
+        let Answer::Released { digest, .. } = &call.answer else { continue };
         let first = *seen.entry(digest).or_insert(&call.generation);
         if first != call.generation {
             violations
@@ -82,7 +88,7 @@ fn one_end(calls: &[&Call]) -> Vec<Violation> {
     let digests: BTreeSet<&str> = calls
         .iter()
         .filter_map(|call| match &call.answer {
-            Answer::Released { digest } => Some(digest.as_str()),
+            Answer::Released { digest, .. } => Some(digest.as_str()),
             _ => None,
         })
         .collect();
@@ -97,35 +103,70 @@ fn one_end(calls: &[&Call]) -> Vec<Violation> {
     violations
 }
 
-/// I1: nobody passes before everybody required has arrived. An arrival has its
-/// effect no sooner than its call began.
-fn released_too_early(calls: &[&Call], required: &Required) -> Vec<Violation> {
-    let first_release =
-        calls.iter().filter(|call| matches!(call.answer, Answer::Released { .. })).min_by_key(|c| c.end);
-    let Some(release) = first_release else { return Vec::new() };
-    let mut violations = Vec::new();
-    let earliest: BTreeMap<&str, Option<Instant>> =
-        by_participant(calls).into_iter().map(|(who, calls)| (who, earliest_arrival(&calls))).collect();
-    let come = |who: &str| earliest.get(who).copied().flatten().is_some_and(|start| start <= release.end);
-    let told = &release.participant;
-    match required {
-        Required::These(participants) => {
-            for missing in participants.iter().filter(|who| !come(who)) {
-                violations.push(violation("I1", format!("{told} was released before {missing} had arrived")));
-            }
+/// Who can have arrived by when. An arrival has its effect no sooner than its
+/// call began.
+struct Come<'a>(BTreeMap<&'a str, Instant>);
+
+impl<'a> Come<'a> {
+    /// By the calls of a generation, and of the round that it carries over.
+    fn new(calls: &[&'a Call], carried: Option<&Vec<&'a Call>>) -> Self {
+        let earlier = carried.into_iter().flat_map(|calls| by_participant(calls));
+        let all = by_participant(calls).into_iter().chain(earlier);
+        let mut come: BTreeMap<&str, Instant> = BTreeMap::new();
+        for (who, start) in all.filter_map(|(who, calls)| Some((who, earliest_arrival(&calls)?))) {
+            let known = come.entry(who).or_insert(start);
+            *known = start.min(*known);
         }
-        Required::Count(regions) => {
-            for (region, count) in regions {
-                let inside = |who: &&&str| who.split_once('/').is_some_and(|(its, _)| its == region);
-                let arrived = earliest.keys().filter(inside).filter(|who| come(who)).count();
-                if arrived < *count {
-                    let what = format!("{told} was released when {arrived} of {count} of {region} had arrived");
-                    violations.push(violation("I1", what));
-                }
-            }
-        }
+        Self(come)
     }
-    violations
+
+    fn before(&self, who: &str, end: Instant) -> bool {
+        self.0.get(who).is_some_and(|start| *start <= end)
+    }
+
+    fn of_region(&self, region: &str, end: Instant) -> usize {
+        let inside = |who: &str| who.split_once('/').is_some_and(|(its, _)| its == region);
+        self.0.iter().filter(|(who, start)| inside(who) && **start <= end).count()
+    }
+}
+
+fn first_release<'a>(calls: &[&'a Call], counts: impl Fn(bool) -> bool) -> Option<&'a Call> {
+    let told = calls.iter().filter(|call| matches!(call.answer, Answer::Released { whole, .. } if counts(whole)));
+    told.min_by_key(|call| call.end).copied()
+}
+
+/// I1: nobody passes before everybody required has arrived.
+fn released_too_early(calls: &[&Call], come: &Come<'_>, required: &Required) -> Vec<Violation> {
+    let Some(release) = first_release(calls, |_| true) else { return Vec::new() };
+    let told = &release.participant;
+    let lacks = |who: &&String| !come.before(who, release.end);
+    let found: Vec<String> = match required {
+        Required::These(participants) => {
+            let missing = participants.iter().filter(lacks);
+            missing.map(|missing| format!("{told} was released before {missing} had arrived")).collect()
+        }
+        Required::Count(regions) => regions
+            .iter()
+            .map(|(region, count)| (region, count, come.of_region(region, release.end)))
+            .filter(|(_, count, arrived)| arrived < *count)
+            .map(|(region, count, arrived)| {
+                format!("{told} was released when {arrived} of {count} of {region} had arrived")
+            })
+            .collect(),
+        Required::AnyOf(sets) if sets.iter().any(|set| !set.iter().any(|who| lacks(&who))) => Vec::new(),
+        Required::AnyOf(sets) => {
+            vec![format!("{told} was released before all of one of {sets:?} had arrived")]
+        }
+    };
+    found.into_iter().map(|what| violation("I1", what)).collect()
+}
+
+/// I1: a release is whole only when everybody has arrived.
+fn whole_without_everybody(calls: &[&Call], come: &Come<'_>, everybody: &BTreeSet<String>) -> Vec<Violation> {
+    let Some(release) = first_release(calls, |whole| whole) else { return Vec::new() };
+    let told = &release.participant;
+    let missing = everybody.iter().filter(|who| !come.before(who, release.end));
+    missing.map(|missing| violation("I1", format!("{told} was told of a whole release without {missing}"))).collect()
 }
 
 /// When an arrival that counts can first have taken effect: an ok one that was
@@ -148,14 +189,16 @@ fn earliest_arrival(calls: &[&Call]) -> Option<Instant> {
     calls.iter().filter(counts).map(|call| call.start).min()
 }
 
-/// I3: what was acknowledged is reported ever after, unless it was withdrawn
-/// or replaced by a higher attempt; and somebody must have looked.
-fn acknowledged_stays(calls: &[&Call]) -> Vec<Violation> {
+/// I3: what was acknowledged is reported ever after, unless it was withdrawn,
+/// replaced by a higher attempt, or fell with its session; and somebody must
+/// have looked.
+fn acknowledged_stays(calls: &[&Call], forgotten: bool) -> Vec<Violation> {
     let mut violations = Vec::new();
     let taken_back = |attempt: u32| {
         calls.iter().any(|call| match call.what {
             // Whether or not it was acknowledged: it may have had its effect.
             What::Withdraw { attempt: through } => through >= attempt && !matches!(call.answer, Answer::Refused(_)),
+            What::FallSilent => true,
             _ => false,
         })
     };
@@ -167,6 +210,7 @@ fn acknowledged_stays(calls: &[&Call]) -> Vec<Violation> {
         let who = &call.participant;
         let mut looked = false;
         for look in calls.iter().filter(|look| look.what == What::Look && look.start >= call.end) {
+            looked |= forgotten;
             let Answer::Seen { arrived } = look.answer else { continue };
             looked = true;
             let stands = arrived.is_some_and(|seen| seen == (attempt, outcome) || seen.0 > attempt);

@@ -54,6 +54,8 @@ pub enum What {
     },
     /// Reading how far the participant has come.
     Look,
+    /// Falling silent, where arrivals do not outlive their session.
+    FallSilent,
 }
 
 /// What came of a call.
@@ -70,6 +72,8 @@ pub enum Answer {
     Released {
         /// The outcome's digest.
         digest: String,
+        /// Whether nobody is said to be lacking.
+        whole: bool,
     },
     /// The withdrawal stands.
     Withdrawn,
@@ -114,6 +118,14 @@ impl History {
 pub struct Expectation {
     /// Who must have arrived before anybody is released, by generation.
     pub required: BTreeMap<String, Required>,
+    /// Who must have arrived before anybody is told of a whole release, by
+    /// generation; those required above, where this is silent.
+    pub everybody: BTreeMap<String, BTreeSet<String>>,
+    /// The round whose arrivals count in another, by that other.
+    pub carried: BTreeMap<String, String>,
+    /// Generations that may be past their retention: of these a look may say
+    /// nothing.
+    pub forgotten: BTreeSet<String>,
 }
 
 /// Who must have arrived.
@@ -123,4 +135,7 @@ pub enum Required {
     These(BTreeSet<String>),
     /// So many of each region, whoever they are.
     Count(BTreeMap<String, usize>),
+    /// All of at least one of these sets, as a rule that can do without some
+    /// allows it.
+    AnyOf(Vec<BTreeSet<String>>),
 }

@@ -36,7 +36,11 @@ impl Told {
     }
 
     fn released(self, participant: &str, digest: &str) -> Self {
-        self.call(participant, What::Wait, Answer::Released { digest: digest.to_owned() })
+        self.call(participant, What::Wait, Answer::Released { digest: digest.to_owned(), whole: false })
+    }
+
+    fn passed_whole(self, participant: &str) -> Self {
+        self.call(participant, What::Wait, Answer::Released { digest: "d".to_owned(), whole: true })
     }
 
     fn withdraw(self, participant: &str, attempt: u32) -> Self {
@@ -47,17 +51,27 @@ impl Told {
         self.call(participant, What::Look, Answer::Seen { arrived: attempt.map(|attempt| (attempt, OK)) })
     }
 
+    /// What is found broken when this is expected.
+    fn broken_by(&self, expectation: Expectation) -> Vec<&'static str> {
+        check(&self.history, &expectation).into_iter().map(|found| found.invariant).collect()
+    }
+
     /// The invariants that are found broken.
     fn broken(&self) -> Vec<&'static str> {
         let required = Required::These(["r/1".to_owned(), "s/1".to_owned()].into());
-        let expectation = Expectation { required: [("a/b@1".to_owned(), required)].into() };
-        let by_name = check(&self.history, &expectation).into_iter().map(|found| found.invariant).collect();
+        let by_name = self.broken_by(requiring(required));
         let count = Required::Count([("r".to_owned(), 1), ("s".to_owned(), 1)].into());
-        let expectation = Expectation { required: [("a/b@1".to_owned(), count)].into() };
-        let by_count: Vec<_> = check(&self.history, &expectation).into_iter().map(|found| found.invariant).collect();
-        assert_eq!(by_name, by_count);
+        assert_eq!(by_name, self.broken_by(requiring(count)));
         by_name
     }
+}
+
+fn requiring(required: Required) -> Expectation {
+    Expectation { required: [("a/b@1".to_owned(), required)].into(), ..Expectation::default() }
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn crossed() -> Told {
@@ -143,4 +157,51 @@ fn a_refused_attempt_that_counts_is_found() {
     assert_eq!(later.broken(), ["I8"]);
     let reported = Told::new().refused("r/1", 1, Code::NotExpected).seen("r/1", Some(1));
     assert_eq!(reported.broken(), ["I8"]);
+}
+
+#[test]
+fn a_release_that_no_allowed_set_had_earned_is_found() {
+    let told = crossed().seen("r/1", Some(1)).seen("s/1", Some(1));
+    let any = |sets: &[&[&str]]| requiring(Required::AnyOf(sets.iter().map(|set| names(set)).collect()));
+    assert!(told.broken_by(any(&[&["r/1", "t/1"], &["r/1", "s/1"]])).is_empty());
+    assert_eq!(told.broken_by(any(&[&["r/1", "t/1"], &["s/1", "t/1"]])), ["I1"]);
+}
+
+#[test]
+fn a_release_called_whole_without_everybody_is_found() {
+    let everybody = [("a/b@1".to_owned(), names(&["r/1", "s/1"]))];
+    let expectation = || Expectation { everybody: everybody.clone().into(), ..Expectation::default() };
+    let without = || Told::new().arrive("r/1", 1).seen("r/1", Some(1));
+    assert!(without().released("r/1", "d").broken_by(expectation()).is_empty());
+    assert_eq!(without().passed_whole("r/1").broken_by(expectation()), ["I1"]);
+    let with = without().arrive("s/1", 1).seen("s/1", Some(1)).passed_whole("r/1");
+    assert!(with.broken_by(expectation()).is_empty());
+}
+
+#[test]
+fn what_a_round_carries_over_counts_there_alone() {
+    let told = Told::new().arrive("r/1", 1).seen("r/1", Some(1));
+    let mut next = told.history.calls();
+    let at = Told::new().arrive("s/1", 1).seen("s/1", Some(1)).released("s/1", "d");
+    for call in at.history.calls() {
+        next.push(Call { generation: "a/b@1~1".to_owned(), ..call });
+    }
+    next.into_iter().skip(2).for_each(|call| told.history.record(call));
+    let required = Required::These(names(&["r/1", "s/1"]));
+    let expectation = Expectation { required: [("a/b@1~1".to_owned(), required)].into(), ..Expectation::default() };
+    assert_eq!(told.broken_by(expectation.clone()), ["I1"]);
+    let carried = [("a/b@1~1".to_owned(), "a/b@1".to_owned())].into();
+    assert!(told.broken_by(Expectation { carried, ..expectation }).is_empty());
+}
+
+#[test]
+fn an_arrival_may_go_with_its_session_or_its_generation_only() {
+    let gone = || Told::new().arrive("r/1", 1);
+    assert_eq!(gone().seen("r/1", None).broken(), ["I3"]);
+    let silent = Answer::Unknown("nobody is called".to_owned());
+    assert!(gone().call("r/1", What::FallSilent, silent).seen("r/1", None).broken().is_empty());
+    let expired = || gone().call("r/1", What::Look, Answer::Refused(Code::Expired));
+    assert_eq!(expired().broken(), ["I3"]);
+    let forgotten = Expectation { forgotten: names(&["a/b@1"]), ..Expectation::default() };
+    assert!(expired().broken_by(forgotten).is_empty());
 }

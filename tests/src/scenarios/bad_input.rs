@@ -82,6 +82,10 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
     let namespace = world.barrier("x").namespace().to_owned();
     let arrivals = |name: &str, id: &str| format!("/v1/barriers/{namespace}/{name}/generations/{id}/arrivals");
     let put = |region, path: String| world.raw_agent(region, "PUT", &path);
+    let work = |name: &str, key: &str, who: &str, ttl: &str| {
+        let barrier = world.barrier(name);
+        json!({"ttl": ttl, "participants": [{"barrier": barrier, "generation": key, "id": who}]})
+    };
     let large = "x".repeat(100_000);
     let rows = [
         ("unknown barrier", put(0, arrivals("nobody", "1") + "/1"), Code::NotDefined),
@@ -164,9 +168,30 @@ async fn bad_arrivals(world: &World<'_>) -> Outcome {
             Code::TooLarge,
         ),
         (
-            "a session at a fresh key",
-            put(0, arrivals("fresh", "d") + "/1").json(&json!({"session": "00".repeat(16)})),
-            Code::NotYet,
+            "half a session at a fresh key",
+            put(0, arrivals("fresh", "d") + "/1").json(&json!({"session": "00".repeat(15)})),
+            Code::BadRequest,
+        ),
+        (
+            "a session that never was",
+            put(0, arrivals("once", "1") + "/1").json(&json!({"session": "00".repeat(16)})),
+            Code::SessionLost,
+        ),
+        ("no session", world.raw_agent(0, "POST", "/v1/sessions").json(&json!({"participants": []})), Code::BadRequest),
+        (
+            "a session of a stranger at a fresh key",
+            world.raw_agent(0, "POST", "/v1/sessions").json(&work("fresh", "g", "3", "30s")),
+            Code::NotExpected,
+        ),
+        (
+            "a session that may hardly be silent at a fresh key",
+            world.raw_agent(0, "POST", "/v1/sessions").json(&work("fresh", "h", "1", "1s")),
+            Code::BadRequest,
+        ),
+        (
+            "a heartbeat of nobody",
+            world.raw_agent(0, "PUT", &format!("/v1/sessions/{}/heartbeat", "00".repeat(16))),
+            Code::SessionLost,
         ),
         (
             "a batch of strangers at a fresh key",
@@ -236,10 +261,28 @@ async fn bad_definitions(world: &World<'_>) -> Outcome {
         ("an unknown field", define(json!({"particpants": 3})), Code::InvalidDefinition),
         ("unknown generations", define(json!({"generations": "many"})), Code::InvalidDefinition),
         ("maxOpen without keys", define(json!({"maxOpen": 3})), Code::InvalidDefinition),
-        ("a rule of a later day", define(json!({"releaseWhen": {"atLeast": 2, "of": regions}})), Code::NotYet),
-        ("a scope of a later day", define(json!({"scope": "regional"})), Code::NotYet),
-        ("failures of a later day", define(json!({"maxFailures": 3})), Code::NotYet),
-        ("attempts of a later day", define(json!({"attempts": 3})), Code::NotYet),
+        (
+            "a rule that can't hold",
+            define(json!({"releaseWhen": {"atLeast": 9, "of": regions}})),
+            Code::InvalidDefinition,
+        ),
+        ("a rule of nobody", define(json!({"releaseWhen": {"all": ["us-eats"]}})), Code::InvalidDefinition),
+        ("a regional barrier of many regions", define(json!({"scope": "regional"})), Code::InvalidDefinition),
+        ("more failures than all", define(json!({"maxFailures": "101%"})), Code::InvalidDefinition),
+        ("no attempt", define(json!({"attempts": 0})), Code::InvalidDefinition),
+        ("silence that nobody can break", define(json!({"liveness": {"ttl": "1s"}})), Code::InvalidDefinition),
+        (
+            "waiting for the lost across regions",
+            define(json!({"liveness": {"ttl": "3s", "onLost": "wait"}})),
+            Code::InvalidDefinition,
+        ),
+        (
+            "arrivals that go with sessions nobody watches",
+            define(json!({"keepArrivals": false})),
+            Code::InvalidDefinition,
+        ),
+        ("after itself", define(json!({"after": barrier})), Code::InvalidDefinition),
+        ("kept for a year", define(json!({"retention": "365d"})), Code::InvalidDefinition),
         ("another name than the path's", define(json!({"name": "etl/other"})), Code::InvalidDefinition),
         ("another kind", define(json!({"kind": "Lock"})), Code::InvalidDefinition),
         ("not a map", world.raw("PUT", &path).json(&json!([1])), Code::InvalidDefinition),
@@ -276,6 +319,7 @@ async fn bad_requests_at_the_coordinator(world: &World<'_>) -> Outcome {
     world.define("keyed", json!({"generations": "keyed"})).await?;
     let namespace = world.barrier("x").namespace().to_owned();
     let path = |rest: &str| format!("/v1/barriers/{namespace}/{rest}");
+    let post = |what: &str, body: Value| world.raw("POST", &path(&format!("map/generations/1/{what}"))).json(&body);
     let rows = [
         ("an arrival without a region", world.raw("PUT", &path("map/generations/1/arrivals/1")), Code::BadRequest),
         (
@@ -317,6 +361,34 @@ async fn bad_requests_at_the_coordinator(world: &World<'_>) -> Outcome {
             "an abort of what is not open",
             world.raw("POST", &path("keyed/generations/k/abort")).json(&json!({"reason": "x"})),
             Code::NoSuchGeneration,
+        ),
+        ("a release without force", post("release", json!({"reason": "x"})), Code::BadRequest),
+        ("a release without a reason", post("release", json!({"force": true, "reason": ""})), Code::BadRequest),
+        ("a waiver without a reason", post("waive", json!({"region": "us-east"})), Code::BadRequest),
+        (
+            "a waiver of a stranger",
+            post("waive", json!({"region": "us-east", "participants": "7", "reason": "x"})),
+            Code::NotExpected,
+        ),
+        ("a waiver of no region", post("waive", json!({"region": "mars", "reason": "x"})), Code::UnknownRegion),
+        ("a retry of what gathers", post("retry", json!({"reason": "x"})), Code::NotBroken),
+        ("a retry without a reason", post("retry", json!({})), Code::BadRequest),
+        (
+            "a drain without a time",
+            world.raw("POST", "/v1/regions/us-east/drain").json(&json!({"reason": "x"})),
+            Code::BadRequest,
+        ),
+        (
+            "a drain into the past",
+            world
+                .raw("POST", "/v1/regions/us-east/drain")
+                .json(&json!({"until": "2020-01-01T00:00:00Z", "reason": "x"})),
+            Code::BadRequest,
+        ),
+        (
+            "a history that never was",
+            world.raw("POST", "/v1/regions/us-east/adopt").json(&json!({"history": "00".repeat(16), "reason": "x"})),
+            Code::Conflict,
         ),
         ("a deletion of what gathers", world.raw("DELETE", &path("map")), Code::Conflict),
         ("a deletion by force without a reason", world.raw("DELETE", &path("map?force=true")), Code::BadRequest),

@@ -8,7 +8,17 @@ mod binary;
 mod breaking;
 mod crossing;
 mod defining;
+mod draining;
 mod dying;
+mod failing;
+mod forgetting;
+mod overruling;
+mod regional;
+mod retrying;
+mod ruling;
+mod sessions;
+mod succeeding;
+mod surviving;
 mod tracing_a_crossing;
 mod trouble;
 mod waiting;
@@ -17,9 +27,11 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
-use muster_client::Error;
+use muster_client::{AuditFilter, Error, Target};
+use muster_protocol::region::ArrivalOutcome;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
+use muster_wire::request::Arrival;
 
 use tokio::sync::{Mutex, Semaphore};
 
@@ -38,6 +50,36 @@ fn refused<T: Debug>(answer: &Result<T, Error>, code: Code) -> anyhow::Result<Pr
         Err(Error::Refused(problem)) if problem.code == code => Ok((**problem).clone()),
         other => anyhow::bail!("expected {code}, not {other:?}"),
     }
+}
+
+/// An arrival of this attempt.
+fn attempt(attempt: u32) -> Arrival {
+    Arrival { attempt: Some(attempt), ..Arrival::default() }
+}
+
+/// A failed one.
+fn failed(number: u32) -> Arrival {
+    Arrival { outcome: Some(ArrivalOutcome::Failed), note: Some("disk full".to_owned()), ..attempt(number) }
+}
+
+/// Whoever asks for a whole release of what was released otherwise is told no,
+/// everywhere.
+async fn no_whole_release(world: &World<'_>, target: &Target) -> Outcome {
+    let generation = target.generation.as_ref().map(ToString::to_string).unwrap_or_default();
+    let path = format!("/v1/barriers/{}/generations/{generation}/wait?wait=60s&whole=true", target.barrier);
+    let agents = (0..world.regions().len()).map(|number| world.raw_agent(number, "GET", &path));
+    for request in agents.chain([world.raw("GET", &path)]) {
+        let _ = request.send().await?.problem(Code::NotWhole);
+    }
+    Ok(())
+}
+
+/// What was decided over a barrier, the latest first: action, generation,
+/// reason, object.
+async fn audited(world: &World<'_>, name: &str) -> anyhow::Result<Vec<[String; 4]>> {
+    let filter = AuditFilter { barrier: Some(world.barrier(name)), ..AuditFilter::default() };
+    let rows = world.coordinator().audit(&filter).await?;
+    Ok(rows.into_iter().map(|row| [row.action, row.generation.unwrap_or_default(), row.reason, row.object]).collect())
 }
 
 fn block_on(run: impl Future<Output = Outcome>) {
