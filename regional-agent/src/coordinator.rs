@@ -39,8 +39,13 @@ impl Coordinator {
         Self { forwarder, urls }
     }
 
-    /// Hands a call on as it is.
+    /// Hands a call on as it is. What a coordinator handed on here is known
+    /// neither there nor here.
     pub(crate) async fn forward(&self, call: &Call) -> Answer<Response> {
+        if call.was_forwarded() {
+            let detail = "neither the coordinator nor this region knows a barrier of that name";
+            return Err(Failure::new(Code::NotDefined, detail));
+        }
         self.forwarder.forward(&self.urls, DESTINATION, call).await
     }
 

@@ -109,7 +109,9 @@ impl Generation {
             };
         }
         let slice = slice.ok_or(Refusal::NoSuchGeneration)?;
-        if watched {
+        // Done stays done, whoever says it again.
+        let done = self.arrivals.get(id).is_some_and(|known| known.outcome == ArrivalOutcome::Ok);
+        if watched && !(done && slice.keep_arrivals) {
             self.is_its_worker(arrive)?;
         }
         if let Some(known) = self.arrivals.get(id) {
