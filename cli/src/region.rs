@@ -6,9 +6,10 @@ use muster_protocol::name::RegionName;
 use muster_wire::answer::{Link, Region};
 use muster_wire::request::{Adopt, Drain, DrainOpen};
 
+use crate::config::ConfigArguments;
 use crate::connect::Context;
 use crate::failure::Failure;
-use crate::{overrule, render};
+use crate::{overrule, render, service};
 
 /// `muster region`.
 #[derive(Debug, Args)]
@@ -64,6 +65,24 @@ enum RegionCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Begin a region's log anew on its etcd, with what can still be read of it
+    ///
+    /// For a region whose etcd was restored from a backup or lost its log's head.
+    /// Stop the region's agents first.
+    Recover {
+        #[command(flatten)]
+        config: ConfigArguments,
+        /// The highest index that the coordinator has of the region, as
+        /// `muster regions -o json` shows it
+        #[arg(long, required = true, value_name = "INDEX")]
+        seen: u64,
+        /// Why; kept in the agent's log
+        #[arg(long, required = true, value_name = "TEXT")]
+        reason: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// What becomes of generations that gather when a region is drained.
@@ -90,8 +109,16 @@ pub(crate) async fn regions(context: &Context) -> Result<(), Failure> {
 }
 
 pub(crate) async fn region(arguments: RegionArguments, context: &Context) -> Result<(), Failure> {
+    if let RegionCommand::Recover { config, seen, reason, yes } = arguments.command {
+        if !yes {
+            overrule::may_ask("recover begins the region's log anew: what can't be read of it any more is lost")?;
+            overrule::ask("Begin the region's log anew?")?;
+        }
+        return service::recover(&config, seen, &reason, context).await;
+    }
     let client = context.client()?;
     let (region, sentence) = match arguments.command {
+        RegionCommand::Recover { .. } => unreachable!("done above"),
         RegionCommand::Declare { region } => (client.declare_region(&region).await?, format!("{region} is declared")),
         RegionCommand::Drain { region, until, open, reason } => {
             let open = match open {

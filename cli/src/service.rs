@@ -19,9 +19,9 @@ pub(crate) struct CoordinatorArguments {
 }
 
 #[cfg(not(all(feature = "etcd", feature = "kafka")))]
-pub(crate) use self::absent::{agent, coordinator};
+pub(crate) use self::absent::{agent, coordinator, recover};
 #[cfg(all(feature = "etcd", feature = "kafka"))]
-pub(crate) use self::real::{agent, coordinator};
+pub(crate) use self::real::{agent, coordinator, recover};
 
 #[cfg(all(feature = "etcd", feature = "kafka"))]
 mod real {
@@ -34,7 +34,8 @@ mod real {
     use tokio_util::sync::CancellationToken;
 
     use super::{AgentArguments, CoordinatorArguments};
-    use crate::config;
+    use crate::config::{self, ConfigArguments};
+    use crate::connect::Context;
     use crate::failure::Failure;
     use crate::signals::Signals;
 
@@ -81,6 +82,32 @@ mod real {
         Ok(())
     }
 
+    /// Recovers the region of an agent's configuration.
+    pub(crate) async fn recover(
+        config: &ConfigArguments,
+        seen: u64,
+        reason: &str,
+        context: &Context,
+    ) -> Result<(), Failure> {
+        let options: regional::Options = config::load(config, "MUSTER_AGENT__")?;
+        let recovered = regional::recover::recover(&options, seen, reason).await.context("recover the region")?;
+        let region = options.region.as_ref().map(ToString::to_string).unwrap_or_default();
+        let regional::recover::Recovered { before, history, base, read_to } = recovered;
+        let shown = serde_json::json!({
+            "region": region,
+            "before": before.map(|before| before.to_string()),
+            "history": history.to_string(),
+            "base": base,
+            "readTo": read_to,
+        });
+        context.show_done(&shown, || history.to_string(), || {
+            format!(
+                "{region} begins anew at index {base}; its former log could be read up to {read_to}.\nStart its agents, then: \
+                 muster region adopt {region} --history {history} --reason …"
+            )
+        })
+    }
+
     async fn store(options: &global::options::StoreOptions) -> Result<Arc<dyn Store>, Failure> {
         use global::store::{embedded, postgres};
         match (&options.postgres, &options.path) {
@@ -124,6 +151,8 @@ mod real {
 #[cfg(not(all(feature = "etcd", feature = "kafka")))]
 mod absent {
     use super::{AgentArguments, CoordinatorArguments};
+    use crate::config::ConfigArguments;
+    use crate::connect::Context;
     use crate::failure::Failure;
 
     const SENTENCE: &str =
@@ -134,6 +163,10 @@ mod absent {
     }
 
     pub(crate) async fn coordinator(_: CoordinatorArguments) -> Result<(), Failure> {
+        Err(Failure::usage(SENTENCE))
+    }
+
+    pub(crate) async fn recover(_: &ConfigArguments, _: u64, _: &str, _: &Context) -> Result<(), Failure> {
         Err(Failure::usage(SENTENCE))
     }
 }

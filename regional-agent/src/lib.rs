@@ -4,7 +4,8 @@
 //! ```text
 //!   participants ──▶ api ──▶ driver::Handle ──▶ driver ──▶ log (etcd | embedded)
 //!                     ▲                           │ effects
-//!                     └──────── waiters ◀─────────┤
+//!                     ├──────── waiters ◀─────────┤
+//!                     └─ sessions (who is heard)  │
 //!                                                 ▼
 //!   coordinator ◀── bus ◀── reporter ◀── News ── driver
 //!   coordinator ──▶ bus ──▶ downlink ──▶ driver::Handle

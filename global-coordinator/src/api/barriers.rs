@@ -1,9 +1,9 @@
 //! Definitions: list, read, apply, delete.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, IF_MATCH};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use muster_http::etag::{IfMatch, if_match, tagged};
 use muster_http::extract::NoParameters;
 use muster_http::{Answer, BarrierPath, Call, Failure, Json, Query};
 use muster_protocol::global::{self, Command, Expect, Refusal, Reply};
@@ -14,6 +14,7 @@ use muster_wire::answer::{Applied, Barrier, Deleted, Page};
 use muster_wire::code::Code;
 use muster_wire::definition::{self, Parsed};
 use muster_wire::problem::Problem;
+use muster_wire::refusal;
 use serde::Deserialize;
 
 use super::generations::page_limit;
@@ -97,7 +98,7 @@ pub(super) async fn apply(
         }
         Ok(reply) => Err(unexpected(&reply)),
         Err(Refusal::Conflict { current, revision }) => Err(conflict(&name, &current, &parsed, revision)),
-        Err(refusal) => Err(refuse::refusal(&name, refusal)),
+        Err(refusal) => Err(refuse::refusal(&name, &refusal)),
     }
 }
 
@@ -123,7 +124,7 @@ pub(super) async fn delete(
             Ok(axum::Json(Deleted { name, changed, broken }))
         }
         Ok(reply) => Err(unexpected(&reply)),
-        Err(refusal) => Err(refuse::refusal(&name, refusal)),
+        Err(refusal) => Err(refuse::refusal(&name, &refusal)),
     }
 }
 
@@ -134,31 +135,23 @@ async fn expectation(
     headers: &HeaderMap,
     replace: bool,
 ) -> Answer<Expect> {
-    let Some(tag) = headers.get(IF_MATCH) else {
-        return Ok(if replace { Expect::Anything } else { Expect::NewOrEqual });
-    };
-    let tag = tag.to_str().unwrap_or_default().trim();
-    if tag == "*" {
-        let known = coordinator.calls.barrier(name).await.map_err(refuse::store)?;
-        return match known.filter(|known| known.spec().is_some()) {
-            Some(known) => Ok(Expect::Revision(known.revision)),
-            None => Err(refuse::precondition(name, 0)),
-        };
+    match if_match(headers)? {
+        None => Ok(if replace { Expect::Anything } else { Expect::NewOrEqual }),
+        Some(IfMatch::Revision(revision)) => Ok(Expect::Revision(revision)),
+        Some(IfMatch::Any) => {
+            let known = coordinator.calls.barrier(name).await.map_err(refuse::store)?;
+            match known.filter(|known| known.spec().is_some()) {
+                Some(known) => Ok(Expect::Revision(known.revision)),
+                None => Err(refusal::precondition(name, 0).into()),
+            }
+        }
     }
-    let revision = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-    revision.and_then(|revision| revision.parse().ok()).map(Expect::Revision).ok_or_else(|| {
-        let given: String = tag.chars().take(40).collect();
-        Failure::new(
-            Code::BadRequest,
-            format!("If-Match must be an ETag that this service gave, like \"3\", not {given}"),
-        )
-    })
 }
 
 fn conflict(name: &BarrierName, current: &Spec, new: &Parsed, revision: u64) -> Failure {
     let diff = definition::changes(&definition::effective(current), &new.effective);
     let fields: Vec<&str> = diff.iter().map(|change| change.field.as_str()).collect();
-    let problem = refuse::conflict(name, revision).into_problem();
+    let problem = refusal::conflict(name, revision);
     let detail = format!("{}; it differs in {}", problem.detail, fields.join(", "));
     let diff = serde_json::to_value(&diff).unwrap_or_default();
     Problem { detail, ..problem }.with("diff", diff).into()
@@ -173,14 +166,6 @@ fn speak(barrier: &global::Barrier, spec: &Spec) -> Barrier {
         effective: definition::effective(spec),
         gathering: barrier.gathering,
     }
-}
-
-fn tagged<T: serde::Serialize>(revision: u64, status: StatusCode, body: T) -> Response {
-    let mut response = (status, axum::Json(body)).into_response();
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
-        response.headers_mut().insert(ETAG, tag);
-    }
-    response
 }
 
 /// The machine answered something else than it was asked: a defect.

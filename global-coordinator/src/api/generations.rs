@@ -122,7 +122,7 @@ pub(super) async fn open(
         }
         Ok(reply) => Err(unexpected(&reply)),
         Err(Refusal::RegionBehind { region }) => Err(refuse::behind(Code::CannotOpen, &region)),
-        Err(refusal) => Err(refuse::refusal(&name, refusal)),
+        Err(refusal) => Err(refuse::refusal(&name, &refusal)),
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn router(coordinator: Arc<Coordinator>) -> Router {
         .route("/v1/barriers", get(barriers::list))
         .route("/v1/generations", get(generations::list))
         .route("/v1/wait", get(several::several))
-        .route("/v1/sessions", post(sessions::open))
+        .route("/v1/sessions", post(sessions::open).layer(body_limit(caps::BATCH_BODY_BYTES_MAX)))
         .route("/v1/sessions/{session}", delete(sessions::of_query))
         .route("/v1/sessions/{session}/heartbeat", put(sessions::of_query).post(sessions::of_query))
         .route("/v1/regions", get(regions::list))

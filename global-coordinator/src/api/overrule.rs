@@ -11,12 +11,12 @@ use muster_http::{Answer, Failure, GenerationPath, Json, Query};
 use muster_protocol::caps;
 use muster_protocol::global::{Change, Command, Reply, Step};
 use muster_protocol::outcome::Override;
-use muster_protocol::participants::IdSet;
 use muster_wire::answer::Overruled;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use muster_wire::reference::Reference;
 use muster_wire::request::{self, Keep};
+use muster_wire::selection::selection;
 use serde::Deserialize;
 
 use super::barriers::unexpected;
@@ -77,7 +77,7 @@ pub(super) async fn waive(
     Json(request::Waive { region, participants, reason }): Json<request::Waive>,
 ) -> Answer<Response> {
     let by = because("a waiver", reason)?;
-    let participants = participants.as_deref().map(participants_of).transpose()?;
+    let participants = participants.as_deref().map(selection).transpose()?;
     let row = found(&coordinator, &path).await?;
     let n = row.generation.id.n;
     let command = Command::Waive { n, region, participants, by };
@@ -134,7 +134,7 @@ async fn overrule(
         Ok(Reply::Ended { changed, .. } | Reply::Waived { changed, .. }) => (*changed, None),
         Ok(Reply::Opened { generation, created, .. }) => (*created, Some(generation.clone())),
         Ok(reply) => return Err(unexpected(reply)),
-        Err(refusal) => return Err(refuse::refusal(&barrier, refusal.clone())),
+        Err(refusal) => return Err(refuse::refusal(&barrier, refusal)),
     };
     let dry_run = mode == Mode::DryRun;
     let row = match (dry_run && changed, opened.as_ref()) {
@@ -193,54 +193,4 @@ pub(super) fn limited(what: &str, text: &str) -> Answer<()> {
         return Err(Failure::new(Code::BadRequest, detail));
     }
     Ok(())
-}
-
-/// Ids and ranges as people write them: `17,204-205`, `[17,204-205]`, `p-[0-3],x`.
-fn participants_of(text: &str) -> Answer<IdSet> {
-    IdSet::parse(items(text)).map_err(|error| {
-        let problem = Problem::new(Code::BadRequest, format!("participants: {error}"));
-        problem.hint("write ids and ranges with commas between them, such as 17,204-205 or p-[0-3]").into()
-    })
-}
-
-/// Splits at commas outside of brackets; two numbers with a dash are a range.
-fn items(text: &str) -> Vec<String> {
-    let mut depth = 0_u32;
-    let outside = |c: char| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    };
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let item = |item: &str| match item.trim() {
-        item if item.split_once('-').is_some_and(|(first, last)| digits(first) && digits(last)) => format!("[{item}]"),
-        item => item.to_owned(),
-    };
-    text.split(outside).map(item).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn participants_are_read_as_people_write_them() {
-        for (text, written) in [
-            ("17,204-205", "[17,204-205]"),
-            ("[17,204-205]", "[17,204-205]"),
-            ("p-[0-1,3], x", "p-[0-1,3],x"),
-            ("17", "17"),
-        ] {
-            let read = participants_of(text).unwrap_or_else(|failure| panic!("{text}: {}", failure.problem()));
-            let expected = IdSet::parse(items(written)).unwrap();
-            assert_eq!(read.len(), expected.len(), "{text} is {read}");
-            assert_eq!(read.first_not(|id| expected.contains(id)), None, "{text} is {read}");
-        }
-        for text in ["", "a b", "[3-1]", "1,1", "[1"] {
-            assert!(participants_of(text).is_err(), "{text:?}");
-        }
-    }
 }

@@ -101,6 +101,12 @@ async fn sessions_and_what_only_a_region_knows_go_there() {
     }
     // A barrier that is not known here may be one of the region's own.
     let own = "/v1/barriers/etl/own";
+    let regional = r#"{"scope": "regional", "regions": ["us-east"], "participants": 2, "deadline": "1h"}"#;
+    let put = format!("{own}?dryRun=true");
+    assert_eq!(asked("PUT", &format!("{put}&region=us-east"), regional).await, format!("PUT {put}"));
+    assert_eq!(asked("PUT", &put, regional).await, format!("PUT {put}"));
+    let taken = world.refused("PUT", "/v1/barriers/etl/map", regional).await;
+    assert!(taken.code.as_str() == "conflict" && taken.detail.contains("scope global"), "{taken}");
     for (method, path) in [
         ("GET", String::new()),
         ("DELETE", "?force=true".to_owned()),

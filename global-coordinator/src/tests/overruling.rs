@@ -1,14 +1,10 @@
 //! What somebody decides that participants had not.
 
 use muster_protocol::fact::Fact;
-use muster_protocol::global::{Command, Expect};
 use muster_protocol::report::{Apart, RegionReport};
-use muster_protocol::spec::{Generations, Spec};
-use muster_wire::definition;
 use serde_json::Value;
 
 use super::world::{World, soon};
-use crate::store::Mode;
 
 const REGIONS: [&str; 2] = ["us-east", "eu-west"];
 const MAP: &str = "/v1/barriers/etl/map/generations/1";
@@ -16,17 +12,6 @@ const KEYS: &str = "/v1/barriers/etl/keys/generations";
 
 async fn post(world: &World, path: &str, body: &str) -> (u16, Value) {
     world.call("POST", path, body.to_owned()).await
-}
-
-/// A definition with what this version of the reader may not take yet.
-pub(super) async fn define(world: &World, name: &str, change: impl FnOnce(&mut Spec)) {
-    let body = br#"{"regions": ["us-east", "eu-west"], "participants": "[0-1]", "deadline": "1h"}"#;
-    let name = name.parse().unwrap();
-    let mut spec = definition::parse(&name, body).unwrap().spec;
-    change(&mut spec);
-    let command = Command::Define { spec: Box::new(spec), expect: Expect::NewOrEqual };
-    let step = world.store.transact(vec![(name, command)], Mode::Commit).await.unwrap().remove(0);
-    assert!(step.reply.is_ok(), "{step:?}");
 }
 
 #[tokio::test]
@@ -176,9 +161,9 @@ async fn what_is_replaced_and_deleted_is_audited() {
 #[tokio::test]
 async fn one_abort_ends_a_whole_job() {
     let world = World::start(&REGIONS).await;
-    define(&world, "etl/map", |_| {}).await;
-    define(&world, "etl/shuffle", |spec| spec.after = Some("etl/map".parse().unwrap())).await;
-    define(&world, "etl/reduce", |spec| spec.after = Some("etl/shuffle".parse().unwrap())).await;
+    world.define("etl/map", &REGIONS, r#", "deadline": "1h""#).await;
+    world.define("etl/shuffle", &REGIONS, r#", "deadline": "1h", "after": "etl/map""#).await;
+    world.define("etl/reduce", &REGIONS, r#", "deadline": "1h", "after": "etl/shuffle""#).await;
     let (_, why) = world.get("/v1/barriers/etl/reduce/generations/1/explain").await;
     assert!(why["lines"].to_string().contains("breaks if that breaks (etl/shuffle@1)"), "{why}");
     post(&world, &format!("{MAP}/abort"), r#"{"reason": "wrong input"}"#).await;
@@ -192,11 +177,8 @@ async fn one_abort_ends_a_whole_job() {
 async fn what_is_past_its_retention_goes_and_regions_are_told() {
     let world = World::start(&REGIONS).await;
     let mut us = world.region("us-east").await;
-    define(&world, "etl/keys", |spec| {
-        spec.generations = Generations::Keyed { max_open: 4 };
-        spec.retention_ms = 1;
-    })
-    .await;
+    let more = r#", "deadline": "1h", "generations": "keyed", "retention": "1s""#;
+    world.define("etl/keys", &REGIONS, more).await;
     post(&world, KEYS, r#"{"key": "k"}"#).await;
     let opened = us.opened("etl/keys").await;
     post(&world, &format!("{KEYS}/k/abort"), r#"{"reason": "x"}"#).await;

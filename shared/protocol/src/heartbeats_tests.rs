@@ -109,6 +109,16 @@ fn a_session_of_another_agent_is_attached_first_and_never_expired_here() {
 }
 
 #[test]
+fn a_session_that_left_and_came_back_between_two_looks_counts_anew() {
+    let mut agent = Agent::new();
+    assert_eq!(agent.expires_between(101, 105), None);
+    agent.world.run_as(Writer(2), Command::AttachSession(session()));
+    agent.world.run(Command::AttachSession(session()));
+    assert_eq!(agent.expires_between(106, 117), None);
+    assert_eq!(agent.look(118), [Command::ExpireSession { session: session(), attach: 3 }]);
+}
+
+#[test]
 fn after_doubt_everybody_has_the_whole_time_again() {
     // What made it unsure, from 105 s until just before 120 s.
     let doubts: [fn(&mut Agent, u64); 4] = [

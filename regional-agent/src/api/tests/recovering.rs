@@ -27,6 +27,7 @@ async fn a_region_goes_on_with_what_can_be_read_of_its_log() {
     world.log.lose_head().await;
     let refused = agent.call("PUT", &format!("{G}/arrivals/3"), Value::Null).await;
     assert_eq!(code(&refused).0, 503, "{}", refused.1);
+    agent.service.handle.status().wait_for(|status| status.stopped.is_some()).await.unwrap();
     let ready = agent.get("/readyz?verbose").await;
     assert!(ready.1.to_string().contains("muster region recover"), "{}", ready.1);
     let (before, index) = agent.service.handle.read(|region| (region.history(), region.index()));

@@ -10,7 +10,6 @@ use super::{Change, Context, Generation, Refusal, Reply};
 use crate::caps::VERDICTS_FACTOR;
 use crate::fact::{Closed, Fact};
 use crate::generation::GenerationId;
-use crate::name::RegionName;
 use crate::spec::Spec;
 
 /// What is left of a finished generation.
@@ -56,12 +55,10 @@ impl Work<'_> {
                 generation.reports.clear();
             }
         }
-        let regions = self.barrier.specs.values().flat_map(|spec| spec.regions.keys().cloned());
-        let regions: BTreeSet<RegionName> = regions.collect();
         self.barrier.generations.retain(|n, _| !forgotten.contains(n));
         self.barrier.numbers.retain(|n| !forgotten.contains(n));
         if tell || !forgotten.is_empty() {
-            self.tell_what_is_forgotten(regions);
+            self.tell_what_is_forgotten();
         }
         let count = forgotten.len() + closed.len();
         if !closed.is_empty() {
@@ -73,11 +70,14 @@ impl Work<'_> {
         Ok(Reply::Collected { count })
     }
 
-    fn tell_what_is_forgotten(&mut self, regions: BTreeSet<RegionName>) {
+    /// Every declared region is told: who had a part in what is forgotten is
+    /// forgotten with its definition, and may not have heard the end.
+    fn tell_what_is_forgotten(&mut self) {
         let there: BTreeSet<u64> = self.barrier.generations.keys().chain(&self.barrier.numbers).copied().collect();
         let Some(newest) = (1..self.barrier.next_n).rev().find(|n| !there.contains(n)) else { return };
         let kept = there.into_iter().take_while(|n| *n < newest).collect();
+        let regions = self.context.regions.keys().cloned().collect();
         let generation = GenerationId { barrier: self.barrier.name.clone(), n: newest, key: None, round: 0 };
-        self.facts.push(Fact::Closed(Closed { generation, regions: regions.into_iter().collect(), kept }));
+        self.facts.push(Fact::Closed(Closed { generation, regions, kept }));
     }
 }

@@ -284,6 +284,23 @@ fn finished_generations_are_closed_and_then_forgotten() {
 }
 
 #[test]
+fn a_region_that_a_definition_left_out_is_told_what_is_forgotten() {
+    let mut world = World::new(Generations::Cyclic);
+    let mut spec = Box::new(world.barrier.spec().unwrap().clone());
+    spec.regions.remove(&"ap-south".parse().unwrap());
+    world.run(Command::Define { spec, expect: Expect::Anything });
+    // It was cut off, and never heard how the first one ended.
+    world.run(Command::Abort { n: 1, by: by("the plan changed") });
+    world.now += 100_000;
+    // Of definitions only those are loaded that something refers to.
+    world.run(Command::Collect { tell: false });
+    world.barrier.specs.retain(|revision, _| *revision == world.barrier.revision);
+    let step = world.run(Command::Collect { tell: true });
+    let [Fact::Closed(fact)] = &step.facts[..] else { panic!("{:?}", step.facts) };
+    assert!(fact.regions.contains(&"ap-south".parse().unwrap()), "{:?}", fact.regions);
+}
+
+#[test]
 fn what_still_gathers_is_kept_apart_from_what_is_forgotten() {
     let mut world = with(|_| {});
     for key in 2..=40 {

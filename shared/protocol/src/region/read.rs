@@ -108,7 +108,7 @@ impl Region {
                 Some(barrier) if barrier.forgotten < closed.generation.n => Heard::New,
                 _ => Heard::Known,
             },
-            _ if forgotten => Heard::Known,
+            _ if forgotten && !crate::mutant!(ForgottenComesBack) => Heard::Known,
             (_, None) => Heard::New,
             (Fact::Opened(_), Some(_)) => Heard::Known,
             (Fact::Waived(waived), Some(generation)) => {
