@@ -11,6 +11,7 @@ use muster_protocol::region::{Generation, Region};
 use muster_protocol::report::{RegionReport, ZoneReport};
 use muster_wire::answer::{self, Page, ParticipantState, RegionState};
 use muster_wire::code::Code;
+use muster_wire::problem::Problem;
 use muster_wire::time::rfc3339;
 use muster_wire::verdict;
 use serde::Deserialize;
@@ -37,6 +38,7 @@ pub(super) async fn arrival(State(api): State<Api>, path: ParticipantPath, call:
         return Err(api.no_part(&path.barrier));
     };
     api.handle.fresh().await.map_err(speak::no_answer)?;
+    api.with_details(&id)?;
     let found = api.handle.read(|region| {
         let generation = region.generation(&id.barrier, id.n)?;
         let slice = region.barrier(&id.barrier)?.slice(generation);
@@ -74,6 +76,7 @@ pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, c
     let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, &[], None).await? else {
         return api.coordinator.forward(&call).await;
     };
+    api.with_details(&id)?;
     let page = api.handle.read(|region| page(region, &api.sessions, &id, &parameters));
     Ok(axum::Json(page).into_response())
 }
@@ -105,6 +108,19 @@ fn page(
     let more = wanted.next().is_some();
     let cursor = page.last().filter(|_| more).map(ToString::to_string);
     Page { items: page.into_iter().map(|who| roll.participant(who)).collect(), cursor }
+}
+
+impl Api {
+    /// Who arrived is told as long as it is known: once the details are gone,
+    /// everybody would look missing.
+    fn with_details(&self, id: &GenerationId) -> Answer<()> {
+        match self.handle.read(|region| region.generation(&id.barrier, id.n).is_some_and(Generation::is_closed)) {
+            true => Err(Problem::new(Code::Expired, format!("who arrived at {id} is past its retention"))
+                .hint("its verdict is kept longer: ask for its status, or wait")
+                .into()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The world's view of a generation is the coordinator's; when it is away, the

@@ -25,6 +25,8 @@ enum Who {
     FirstAgent,
     Agent,
     Coordinator,
+    /// The command that recovers a region, which the log's own tests stop.
+    Recovery,
 }
 
 /// Every point there is, and whose it is.
@@ -44,6 +46,7 @@ const POINTS: &[(&str, Who)] = &[
     ("log.snapshot.chunks", Who::Agent),
     ("log.snapshot.manifest", Who::Agent),
     ("log.truncate", Who::Agent),
+    ("log.recovery.cleared", Who::Recovery),
     ("coordinator.received", Who::Coordinator),
     ("coordinator.committed", Who::Coordinator),
     ("coordinator.sent", Who::Coordinator),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Outcome, on_every_cluster, own_cluster, refused};
 use crate::cluster::{Part, Shape, regions};
-use crate::until::until;
+use crate::until::{DEADLINE, until};
 use crate::worker::Worker;
 use crate::world::World;
 
@@ -51,6 +51,9 @@ async fn details_go_and_the_verdict_stays(world: &World<'_>) -> Outcome {
     for worker in &workers {
         until_expired(worker, &target).await?;
         ensure!(worker.wait(&target).await?.digest == released.digest, "the verdict stays");
+        // Nobody is said to be missing of whom nothing is known any more.
+        refused(&worker.look(&target).await, Code::Expired)?;
+        refused(&worker.client.participants(&target, None, None).await, Code::Expired)?;
     }
     let coordinator = world.coordinator();
     until("the coordinator let go of the details", || async {
@@ -86,8 +89,15 @@ async fn generations_are_forgotten_and_numbers_go_on(world: &World<'_>) -> Outco
         refused(&worker.client.wait(&first, None).await, Code::Expired)?;
         worker.wait(&last).await?;
     }
-    let history = world.coordinator().history(&world.barrier("step")).await?;
-    ensure!(history.len() <= 12 && history[0].n == GENERATIONS + 1, "{history:?}");
+    // The open one, and ten verdicts.
+    let (barrier, coordinator) = (world.barrier("step"), world.coordinator());
+    until("ten verdicts are kept", || async {
+        let history = coordinator.history(&barrier).await.map_err(|error| error.to_string())?;
+        let numbers: Vec<u64> = history.iter().map(|row| row.n).collect();
+        let kept: Vec<u64> = (GENERATIONS - 9..=GENERATIONS + 1).rev().collect();
+        if numbers == kept { Ok(()) } else { Err(format!("{numbers:?}, not {kept:?}")) }
+    })
+    .await?;
     let next = world.cross(&world.target("step", GENERATIONS + 1), &workers).await?;
     ensure!(next.n == GENERATIONS + 1);
     Ok(())
@@ -112,8 +122,12 @@ async fn a_region_that_was_away_learns_what_is_forgotten(world: &World<'_>) -> O
     }
     until_forgotten(world, &first).await?;
     world.cluster.start(&agent).await?;
+    // Who waits there for what it still thinks to gather is told at once.
+    let since = std::time::Instant::now();
+    let path = format!("/v1/barriers/{}/generations/1/wait?wait=10m", world.barrier("step"));
+    let _ = world.raw_agent(1, "GET", &path).send().await?.problem(Code::Expired);
+    ensure!(since.elapsed() < DEADLINE, "it was not woken");
     until_expired(&away, &first).await?;
-    refused(&away.client.wait(&first, None).await, Code::Expired)?;
     ensure!(!away.wait(&last).await?.whole);
     let next = world.target("step", GENERATIONS + 1);
     away.cross(&next).await?;

@@ -318,7 +318,8 @@ pub enum Effect {
         /// Whether somebody waits for the report.
         urgent: bool,
     },
-    /// A generation ended here: wake everybody who waits for it.
+    /// A generation ended here, or is forgotten though its end never came:
+    /// wake everybody who waits for it.
     Ended {
         /// The barrier.
         barrier: BarrierName,

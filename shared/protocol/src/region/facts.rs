@@ -19,7 +19,7 @@ impl Region {
         let changed = match fact {
             Fact::Opened(opened) => self.opened(opened, effects)?,
             Fact::Decided(decided) => self.decided(decided, effects)?,
-            Fact::Closed(closed) => self.closed(closed),
+            Fact::Closed(closed) => self.closed(closed, effects),
             Fact::Waived(waived) => self.waived(waived, effects)?,
         };
         Ok(Reply::Done { changed })
@@ -133,7 +133,7 @@ impl Region {
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });
     }
 
-    fn closed(&mut self, closed: &Closed) -> bool {
+    fn closed(&mut self, closed: &Closed, effects: &mut Vec<Effect>) -> bool {
         let id = &closed.generation;
         let Some(barrier) = self.barriers.get_mut(&id.barrier) else { return false };
         // It says all that an earlier one said, and more.
@@ -144,6 +144,10 @@ impl Region {
         barrier.kept = closed.kept.iter().copied().collect();
         let gone: Vec<u64> = barrier.generations.range(..=id.n).map(|(n, _)| *n).collect();
         for n in gone.into_iter().filter(|n| !closed.kept.contains(n)) {
+            // Its end never came here: whoever waits for it must look again.
+            if barrier.generations[&n].ended.is_none() {
+                effects.push(Effect::Ended { barrier: id.barrier.clone(), n });
+            }
             barrier.forget(n);
         }
         barrier.forget_slices();

@@ -318,6 +318,11 @@ fn what_is_forgotten_stays_forgotten() {
     assert_eq!(numbers(&world), [2, 5, 6]);
     assert_eq!(world.run(closed(5, &[])), Reply::Done { changed: true });
     assert_eq!(numbers(&world), [6], "what is not kept goes, whatever the region thought of it");
+    let woken = world.effects.iter().filter_map(|effect| match effect {
+        Effect::Ended { n, .. } => Some(*n),
+        _ => None,
+    });
+    assert_eq!(woken.collect::<Vec<_>>(), [2, 5], "whoever waits for it looks again");
 }
 
 /// However often a barrier is crossed, a region keeps details of the last
