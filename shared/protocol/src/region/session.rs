@@ -293,6 +293,11 @@ impl Generation {
         }
         let attempt = worker.attempt;
         self.workers.remove(id);
+        let has_place = self.arrivals.contains_key(id) || self.absent.contains_key(id);
+        if !has_place && !self.has_room(slice) {
+            // Where only a number is expected, others have taken every place.
+            return;
+        }
         match liveness.on_lost {
             OnLost::Fail => {
                 let arrival = Arrival {
