@@ -222,7 +222,7 @@ fn liveness(chance: &mut Chance) -> Liveness {
     Liveness {
         ttl_ms: chance.within(3_000..=10_000),
         rejoin_ms: chance.within(0..=20_000),
-        on_lost: *chance.pick(&[OnLost::Fail, OnLost::Exclude, OnLost::Exclude, OnLost::Wait]),
+        on_lost: *chance.pick(&[OnLost::Fail, OnLost::Exclude]),
     }
 }
 
