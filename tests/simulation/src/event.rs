@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_protocol::fact::{Fact, Heartbeat, Hello, Welcome};
 use muster_protocol::global::{Command, Step};
-use muster_protocol::identity::{Epoch, Writer};
+use muster_protocol::identity::{Epoch, SessionId, Writer};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::outcome::Outcome;
 use muster_protocol::region::{ArrivalOutcome, Refusal};
@@ -122,6 +122,10 @@ pub(crate) enum ToClient {
     Silence {
         call: u64,
     },
+    /// The next heartbeat of a session is due.
+    Beat {
+        session: SessionId,
+    },
 }
 
 /// A call of a client.
@@ -148,6 +152,20 @@ pub(crate) enum Ask {
         who: ParticipantId,
         attempt: u32,
         outcome: ArrivalOutcome,
+        session: Option<SessionId>,
+    },
+    OpenSession {
+        barrier: BarrierName,
+        which: Which,
+        who: ParticipantId,
+        id: SessionId,
+        ttl_ms: u64,
+    },
+    Heartbeat {
+        session: SessionId,
+    },
+    CloseSession {
+        session: SessionId,
     },
     Withdraw {
         barrier: BarrierName,
@@ -179,6 +197,19 @@ pub(crate) enum Said {
         n: u64,
     },
     Withdrawn,
+    Opened {
+        n: u64,
+        ttl_ms: u64,
+        attempt: u32,
+        /// It has arrived already.
+        done: bool,
+    },
+    /// A heartbeat counts.
+    Heard {
+        ttl_ms: u64,
+    },
+    /// There is no such session any more.
+    Over,
     Refused(Refusal),
     /// Not done, and it never will be.
     NotDone,

@@ -28,6 +28,7 @@ mod operator;
 mod participant;
 mod run;
 mod scene;
+mod sessions;
 mod sightings;
 mod store;
 #[cfg(test)]

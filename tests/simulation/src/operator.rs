@@ -66,7 +66,7 @@ impl Operator {
                     self.acts.pop_front();
                 }
             }
-            ToClient::Silence { .. } | ToClient::Told { .. } => return,
+            ToClient::Silence { .. } | ToClient::Told { .. } | ToClient::Beat { .. } => return,
         }
         self.waiting_for = None;
         self.act(scene);

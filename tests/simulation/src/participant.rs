@@ -2,6 +2,8 @@
 //! arrives, perhaps fails or withdraws, waits for the outcome, and goes on.
 //! Whatever is not answered it sends again, to any agent of its region.
 
+mod pulse;
+
 use std::time::Duration;
 
 use muster_protocol::invariant::Invariant;
@@ -13,6 +15,7 @@ use crate::event::{Ask, Asked, Event, Said, ToAgent, ToClient, ToCoordinator, Wh
 use crate::network::{Link, Way};
 use crate::scene::Scene;
 use crate::store::Looked;
+use pulse::Sessions;
 
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(12);
@@ -35,6 +38,7 @@ pub(crate) struct Participant {
     which: Option<Which>,
     attempt: u32,
     doing: Doing,
+    sessions: Sessions,
     waiting_for: Option<u64>,
     pub(crate) done: bool,
 }
@@ -59,11 +63,13 @@ pub(crate) struct Role {
     pub(crate) keys: Vec<Key>,
     pub(crate) failing: u64,
     pub(crate) regretted: u64,
+    /// Somebody watches over it, in some definition.
+    pub(crate) watched: bool,
 }
 
 impl Participant {
     pub(crate) fn new(index: usize, role: Role) -> Self {
-        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing, regretted } = role;
+        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing, regretted, watched } = role;
         keys.reverse();
         let keyed = !keys.is_empty();
         let which = keys.last().cloned().map(Which::Key);
@@ -82,6 +88,7 @@ impl Participant {
             which,
             attempt: 1,
             doing,
+            sessions: Sessions::new(watched),
             waiting_for: None,
             done: false,
         }
@@ -107,8 +114,10 @@ impl Participant {
                 self.waiting_for = None;
                 self.told(scene, *said);
             }
+            ToClient::Beat { session } => self.beat(scene, session),
+            ToClient::Told { call, said } => self.beat_answered(scene, call, &said),
             // The answer to a call that was sent again meanwhile.
-            ToClient::Silence { .. } | ToClient::Told { .. } => {}
+            ToClient::Silence { .. } => {}
         }
     }
 
@@ -118,9 +127,16 @@ impl Participant {
         }
         let barrier = self.barrier.clone();
         let (who, attempt) = (self.who.clone(), self.attempt);
-        let what = match (&self.doing, self.which.clone()) {
+        let what = match (self.doing.clone(), self.which.clone()) {
             (Doing::Look, _) | (_, None) => Ask::Look { barrier, key: self.keys.last().cloned() },
-            (Doing::Arrive { outcome }, Some(which)) => Ask::Arrive { barrier, which, who, attempt, outcome: *outcome },
+            (Doing::Arrive { .. }, Some(which)) if self.needs_session() => {
+                let (id, ttl_ms) = self.open(scene);
+                Ask::OpenSession { barrier, which, who, id, ttl_ms }
+            }
+            (Doing::Arrive { outcome }, Some(which)) => {
+                let (session, attempt) = self.arrives_with(scene);
+                Ask::Arrive { barrier, which, who, attempt, outcome, session }
+            }
             (Doing::Withdraw, Some(which)) => Ask::Withdraw { barrier, which, who, attempt },
             (Doing::Wait, Some(which)) => Ask::Wait { barrier, which },
         };
@@ -152,6 +168,7 @@ impl Participant {
                     _ if regretted => Doing::Withdraw,
                     0..=4 if !scene.calm => {
                         self.attempt += 1;
+                        self.is_doubled();
                         Doing::Arrive { outcome: ArrivalOutcome::Ok }
                     }
                     _ => Doing::Wait,
@@ -174,7 +191,11 @@ impl Participant {
                 self.doing = Doing::Look;
                 self.go(scene, 500);
             }
-            Said::NotDone | Said::Unknown | Said::Step(_) => self.go(scene, 200),
+            Said::Opened { n, ttl_ms, attempt, done } => {
+                self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
+                self.opened(scene, ttl_ms, attempt, done);
+            }
+            Said::NotDone | Said::Unknown | Said::Step(_) | Said::Heard { .. } | Said::Over => self.go(scene, 200),
         }
     }
 
@@ -214,6 +235,7 @@ impl Participant {
 
     fn begin(&mut self, scene: &mut Scene, which: Which) {
         if self.which.as_ref() != Some(&which) {
+            self.leave_session(scene);
             self.attempt = 1;
         }
         self.which = Some(which);
@@ -252,6 +274,14 @@ impl Participant {
                 self.attempt = through + 1;
                 self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
             }
+            Refusal::VersionTooLow => {
+                self.sessions.refused = true;
+                self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
+            }
+            Refusal::Fenced | Refusal::SessionLost => {
+                self.arrives_no_more(scene);
+                self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
+            }
             _ => {}
         }
         self.go(scene, 100);
@@ -261,6 +291,7 @@ impl Participant {
         if let Err(what) = scene.told.heard(self.region, outcome) {
             scene.violated(Invariant::OneOutcome, what);
         }
+        self.leave_session(scene);
         self.attempt = 1;
         let broken = !outcome.verdict.is_released();
         if !self.keys.is_empty() && broken && !scene.calm && scene.chance.permille(500) {

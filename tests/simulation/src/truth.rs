@@ -3,6 +3,7 @@
 //! against it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use muster_protocol::entry::{Body, Entry, Witness};
 use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
@@ -11,6 +12,7 @@ use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
 use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
 use muster_protocol::replica::Logged;
 
+use crate::sessions::{Sessions, owners};
 use crate::sightings::{Sight, Sightings};
 
 /// Which withdrawal.
@@ -38,6 +40,7 @@ pub(crate) struct Truth {
     acknowledged: Vec<Acknowledged>,
     /// Outcomes as they were first applied.
     outcomes: BTreeMap<(BarrierName, u64), Digest>,
+    pub(crate) sessions: Sessions,
     /// The log was set back: what was acknowledged may be gone.
     pub(crate) set_back: bool,
 }
@@ -58,6 +61,7 @@ impl Truth {
             hashes: BTreeMap::new(),
             acknowledged: Vec::new(),
             outcomes: BTreeMap::new(),
+            sessions: Sessions::default(),
             set_back: false,
         }
     }
@@ -68,7 +72,7 @@ impl Truth {
     }
 
     /// An entry became durable.
-    pub(crate) fn landed(&mut self, logged: &Logged, seen: &mut Sightings) -> Findings {
+    pub(crate) fn landed(&mut self, logged: &Logged, now: Duration, seen: &mut Sightings) -> Findings {
         let mut findings = Findings::new();
         let body = match Body::decode(&logged.bytes) {
             Ok(body) => body,
@@ -77,6 +81,7 @@ impl Truth {
         let (epoch, version) = (self.region.epoch(), self.region.machine_version());
         let again = self.effective.contains(&(logged.writer, logged.seq));
         let entry = Entry { index: logged.index, writer: logged.writer, seq: logged.seq, body };
+        let owners = owners(&self.region, &entry.body.commands);
         let mut effects = Vec::new();
         let replies = self.region.apply(&entry, &mut effects);
         seen.sight_if(again, Sight::TruncatedRetryLandedAgain);
@@ -86,9 +91,11 @@ impl Truth {
         if !replies.is_empty() {
             self.effective.insert((logged.writer, logged.seq));
         }
+        let mut of_sessions = Findings::new();
         let (mut epoch, mut version) = (epoch, version);
         for (command, reply) in entry.body.commands.iter().zip(&replies) {
             self.replied(command, reply, epoch, &mut findings, seen);
+            self.sessions.replied(logged.writer, &owners, command, reply, &mut of_sessions, seen);
             if !invariant::version_respected(command, version, reply) {
                 findings.push((Invariant::ReplicasAgree, format!("{command:?} acted at machine version {version}")));
             }
@@ -101,6 +108,11 @@ impl Truth {
         }
         let conflicts = effects.iter().any(|effect| matches!(effect, Effect::Conflict { .. }));
         seen.sight_if(conflicts, Sight::ConflictAlarm);
+        let ticked = entry.body.commands.iter().any(|command| matches!(command, Command::Ticked { .. }));
+        self.sessions.landed(&self.region, &effects, ticked, now, &mut of_sessions, seen);
+        if !self.set_back {
+            findings.append(&mut of_sessions);
+        }
         self.check(&mut findings);
         findings
     }
@@ -220,6 +232,13 @@ impl Truth {
         invariant::replicas_agree(Witness { index: witness.index, hash: first }, witness)
     }
 
+    /// Whether what arrived in a generation stays, whoever is lost.
+    pub(crate) fn keeps(&self, barrier: &BarrierName, n: u64) -> bool {
+        let Some(barrier) = self.region.barrier(barrier) else { return true };
+        let slice = barrier.generation(n).and_then(|generation| barrier.slice(generation));
+        slice.is_none_or(|slice| slice.keep_arrivals)
+    }
+
     /// Whether the region has promised, by its own log.
     pub(crate) fn promised(&self, barrier: &BarrierName, n: u64) -> bool {
         self.region.generation(barrier, n).is_some_and(|generation| generation.completed().is_some())
@@ -230,7 +249,7 @@ impl Truth {
         let mut back = Self::new(self.region.name().clone(), self.region.history());
         back.submitted = std::mem::take(&mut self.submitted);
         back.set_back = true;
-        entries.iter().for_each(|entry| drop(back.landed(entry, &mut Sightings::default())));
+        entries.iter().for_each(|entry| drop(back.landed(entry, Duration::ZERO, &mut Sightings::default())));
         *self = back;
     }
 }

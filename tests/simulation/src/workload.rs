@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::participants::{IdSet, Participants};
-use muster_protocol::spec::{Generations, Leaf, Rule, Scope, Slice, Spec};
+use muster_protocol::spec::{Generations, Leaf, Liveness, OnLost, Rule, Scope, Slice, Spec};
 
 use crate::chance::Chance;
 use crate::event::Fault;
@@ -218,6 +218,14 @@ fn rule(chance: &mut Chance, regions: &BTreeMap<RegionName, Slice>) -> Rule {
     }
 }
 
+fn liveness(chance: &mut Chance) -> Liveness {
+    Liveness {
+        ttl_ms: chance.within(3_000..=10_000),
+        rejoin_ms: chance.within(0..=20_000),
+        on_lost: *chance.pick(&[OnLost::Fail, OnLost::Exclude]),
+    }
+}
+
 fn slice(chance: &mut Chance) -> Slice {
     let count = chance.within(1..=3);
     let participants = match chance.permille(500) {
@@ -229,8 +237,8 @@ fn slice(chance: &mut Chance) -> Slice {
         attempts: chance.within(1..=3) as u32,
         failures_max: u32::from(chance.permille(500)),
         fail_fast: chance.permille(700),
-        keep_arrivals: true,
-        liveness: None,
+        keep_arrivals: chance.permille(600),
+        liveness: chance.permille(400).then(|| liveness(chance)),
         outputs_bytes_max: 1_000,
         deadline_ms: None,
         retention_ms: 3_600_000,

@@ -144,7 +144,7 @@ impl Generation {
         };
         let repeated = self.arrivals.get(&arrive.participant).is_some_and(|known| known.session == Some(session));
         match worker {
-            Some(worker) if worker.session != session => Err(Refusal::Fenced),
+            Some(worker) if worker.session != session && !mutant!(FencedArrives) => Err(Refusal::Fenced),
             Some(worker) if worker.lost.is_none() || repeated => Ok(()),
             None if repeated => Ok(()),
             Some(_) | None => Err(Refusal::SessionLost),

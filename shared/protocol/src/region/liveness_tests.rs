@@ -191,6 +191,24 @@ fn the_excluded_never_complete_a_region_that_nobody_arrived_in() {
 }
 
 #[test]
+fn who_is_lost_after_others_took_every_place_was_not_expected() {
+    for on_lost in [OnLost::Fail, OnLost::Exclude] {
+        let counted = Slice { participants: Participants::Count(2), attempts: 2, ..watched(on_lost) };
+        let mut world = world(&counted);
+        open(&mut world, 1, &["3"]);
+        let failed = Arrive { outcome: ArrivalOutcome::Failed, ..arrive(2, "1") };
+        world.run(Command::Arrive(failed));
+        world.run(Command::Arrive(arrive(2, "2")));
+        world.run(expire(1));
+        world.tick(REJOIN_MS);
+        let told = report(&world);
+        assert_eq!((told.arrived, told.retrying, told.failed, told.apart.excluded), (1, 1, 0, 0), "{on_lost:?}");
+        world.run(Command::Arrive(Arrive { attempt: 2, ..arrive(2, "1") }));
+        assert!(report(&world).complete, "the two that are expected have arrived");
+    }
+}
+
+#[test]
 fn an_arrival_that_is_not_kept_lives_as_long_as_its_session() {
     let mut world = world(&Slice { keep_arrivals: false, ..watched(OnLost::Fail) });
     for (byte, who) in [(1, "1"), (2, "2")] {

@@ -19,6 +19,7 @@ use super::{
 use crate::caps;
 use crate::identity::{SessionId, Timestamp, Writer};
 use crate::lease::LeaseClock;
+use crate::mutant;
 use crate::name::{BarrierName, ParticipantId};
 use crate::spec::{OnLost, Slice};
 
@@ -157,7 +158,7 @@ impl Region {
         effects: &mut Vec<Effect>,
     ) -> Result<Reply, Refusal> {
         let session = self.sessions.get(&id).ok_or(Refusal::SessionLost)?;
-        if session.owner != Some(by) || session.attach != attach {
+        if (session.owner != Some(by) || session.attach != attach) && !mutant!(ExpiryWithoutOwner) {
             return Err(Refusal::NotOwner);
         }
         self.lose_session(id, effects);
@@ -279,7 +280,8 @@ impl Generation {
         };
         let worker = self.workers.get_mut(id)?;
         worker.lost = Some(Lost { clock_ms });
-        (liveness.on_lost != OnLost::Wait).then_some(liveness.rejoin_ms)
+        let rejoin_ms = if mutant!(LossEarly) { 0 } else { liveness.rejoin_ms };
+        (liveness.on_lost != OnLost::Wait).then_some(rejoin_ms)
     }
 
     /// Who did not come back has failed, or is no longer expected.
@@ -291,6 +293,11 @@ impl Generation {
         }
         let attempt = worker.attempt;
         self.workers.remove(id);
+        let has_place = self.arrivals.contains_key(id) || self.absent.contains_key(id);
+        if !has_place && !self.has_room(slice) {
+            // Where only a number is expected, others have taken every place.
+            return;
+        }
         match liveness.on_lost {
             OnLost::Fail => {
                 let arrival = Arrival {

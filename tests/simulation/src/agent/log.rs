@@ -100,6 +100,9 @@ impl Agent {
     }
 
     pub(super) fn send_to_log(&mut self, scene: &mut Scene, call: u64, request: LogRequest) {
+        if let (LogRequest::Register { .. }, Some(process)) = (&request, &mut self.process) {
+            process.registering_at = scene.now;
+        }
         scene.after(CALL_TIMEOUT, self.event(ToAgent::Unanswered { call }));
         let event = Event::Log { region: self.region, agent: self.index, life: self.life, call, request };
         scene.send(Link::AgentLog(self.index), Way::There, event);
@@ -181,7 +184,7 @@ impl Agent {
 
     fn registered(&mut self, scene: &mut Scene, writer: Writer) {
         let Some(process) = &mut self.process else { return };
-        process.lease = Some((writer, LeaseClock::granted(scene.now, LEASE_TTL, LeaseClock::MARGIN)));
+        process.lease = Some((writer, LeaseClock::granted(process.registering_at, LEASE_TTL, LeaseClock::MARGIN)));
         scene.note(|| format!("agent {} is writer {writer}", self.index));
         self.step(scene, Input::Registered(writer));
     }

@@ -7,18 +7,20 @@
 //! lead       one turn of leading after the other
 //! hear       what comes down, and what is told up
 //! serve      calls of clients
+//! sessions   their heartbeats
 //! ```
 
 mod hear;
 mod lead;
 mod log;
 mod serve;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_protocol::fact::AgentId;
-use muster_protocol::identity::Writer;
+use muster_protocol::identity::{SessionId, Writer};
 use muster_protocol::invariant::Invariant;
 use muster_protocol::lease::LeaseClock;
 use muster_protocol::listening::Listening;
@@ -33,6 +35,7 @@ use crate::workload::Workload;
 use lead::Lead;
 use log::Wanted;
 use serve::Kept;
+use sessions::Hearing;
 
 /// How often everything periodic is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -75,6 +78,9 @@ pub(crate) struct Process {
     /// Its log was set back under it: its state is of a log that is gone.
     pub(crate) outlived: bool,
     follows_bus: bool,
+    hearing: Hearing,
+    /// When the registration that is on its way was sent.
+    registering_at: Duration,
 }
 
 /// Whose answer a ticket is.
@@ -84,6 +90,11 @@ enum Whose {
     Led,
     Fact,
     Fresh { seen: u64 },
+    Session { asked: Box<Asked>, command: Command, began: Duration },
+    Look { began: Duration },
+    Silent,
+    Beat { asked: Box<Asked>, session: SessionId, began: Duration },
+    Attach { asked: Box<Asked>, session: SessionId, began: Duration },
 }
 
 impl Agent {
@@ -121,6 +132,8 @@ impl Agent {
             swallowed: false,
             outlived: false,
             follows_bus: false,
+            hearing: Hearing::default(),
+            registering_at: Duration::ZERO,
         });
         self.carry_out(scene, first);
         let pause = TICK.mul_f64(scene.chance.within(1..=1_000) as f64 / 1_000.0);
@@ -186,6 +199,9 @@ impl Agent {
         let ticks = process.ticks;
         self.send_due(scene);
         self.greet(scene);
+        if ticks % 2 == 0 {
+            self.look(scene);
+        }
         if ticks % 4 == 0 {
             if self.process.as_mut().is_some_and(|process| process.patience.is_over(&process.replica)) {
                 self.step(scene, Input::Overdue);

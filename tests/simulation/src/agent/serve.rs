@@ -7,7 +7,7 @@ use muster_protocol::generation::GenerationId;
 use muster_protocol::global;
 use muster_protocol::invariant::{Acknowledged, Acknowledgement, Invariant};
 use muster_protocol::name::BarrierName;
-use muster_protocol::region::{Arrive, Command, Region, Reply, Withdraw};
+use muster_protocol::region::{Arrive, Command, OpenSession, Region, Reply, Withdraw, Work};
 use muster_protocol::replica::{Answer, Ticket};
 
 use super::{Agent, Process, Whose};
@@ -46,26 +46,35 @@ fn find(region: &Region, barrier: &BarrierName, which: &Which) -> Option<Generat
 }
 
 impl Agent {
-    fn say(&self, scene: &mut Scene, asked: &Asked, said: Said) {
+    pub(super) fn say(&self, scene: &mut Scene, asked: &Asked, said: Said) {
         let what = ToClient::Told { call: asked.call, said: Box::new(said) };
         scene.send(Link::ClientsAgent(self.index), Way::Back, Event::Client { client: asked.client, what });
     }
 
     pub(super) fn asked(&mut self, scene: &mut Scene, asked: Asked) {
+        if self.process.as_ref().is_some_and(|process| process.stopped.is_some()) {
+            return self.say(scene, &asked, Said::NotDone);
+        }
         let (barrier, which) = match &asked.what {
             Ask::Arrive { barrier, which, .. }
             | Ask::Withdraw { barrier, which, .. }
+            | Ask::OpenSession { barrier, which, .. }
             | Ask::Wait { barrier, which } => (barrier.clone(), which.clone()),
+            Ask::Heartbeat { session } => {
+                let session = *session;
+                return self.beat(scene, asked, session);
+            }
+            Ask::CloseSession { session } => {
+                let command = Command::CloseSession(*session);
+                return self.submit_of_session(scene, asked, command);
+            }
             Ask::Look { .. } | Ask::Decide { .. } => return,
         };
         let Some(process) = &mut self.process else { return };
-        if process.stopped.is_some() {
-            return self.say(scene, &asked, Said::NotDone);
-        }
         match find(process.replica.region(), &barrier, &which) {
             Some(id) => self.serve(scene, asked, id),
             None => {
-                if let (Ask::Arrive { .. }, Which::Key(key)) = (&asked.what, &which) {
+                if let (Ask::Arrive { .. } | Ask::OpenSession { .. }, Which::Key(key)) = (&asked.what, &which) {
                     let command = Box::new(global::Command::Open { key: Some(key.clone()) });
                     let what = Ask::Decide { barrier: barrier.clone(), command, dry_run: false };
                     self.ask_coordinator(scene, what);
@@ -89,7 +98,13 @@ impl Agent {
     fn serve(&mut self, scene: &mut Scene, asked: Asked, id: GenerationId) {
         let command = match &asked.what {
             Ask::Wait { .. } => return self.wait(scene, asked, &id),
-            Ask::Arrive { who, attempt, outcome, .. } => Command::Arrive(Arrive {
+            Ask::OpenSession { who, id: session, ttl_ms, .. } => {
+                let work = Work { barrier: id.barrier.clone(), n: id.n, participant: who.clone() };
+                let at = scene.clock();
+                let open = OpenSession { id: *session, ttl_ms: *ttl_ms, works: vec![work], at };
+                return self.submit_of_session(scene, asked, Command::OpenSession(open));
+            }
+            Ask::Arrive { who, attempt, outcome, session, .. } => Command::Arrive(Arrive {
                 barrier: id.barrier.clone(),
                 n: id.n,
                 participant: who.clone(),
@@ -97,7 +112,7 @@ impl Agent {
                 outcome: *outcome,
                 note: None,
                 output: None,
-                session: None,
+                session: *session,
                 // No two have the same, so that each can be found again.
                 at: muster_protocol::identity::Timestamp(scene.next_call()),
             }),
@@ -107,12 +122,17 @@ impl Agent {
                 participant: who.clone(),
                 attempt: *attempt,
             }),
-            Ask::Look { .. } | Ask::Decide { .. } => return,
+            Ask::Look { .. } | Ask::Decide { .. } | Ask::Heartbeat { .. } | Ask::CloseSession { .. } => return,
         };
         if let Command::Arrive(arrive) = &command {
             scene.truth[self.region].submitted(arrive);
         }
         self.submit(scene, command.clone(), Whose::Client { asked: Box::new(asked), command });
+    }
+
+    fn submit_of_session(&mut self, scene: &mut Scene, asked: Asked, command: Command) {
+        let whose = Whose::Session { asked: Box::new(asked), command: command.clone(), began: scene.now };
+        self.submit(scene, command, whose);
     }
 
     fn wait(&mut self, scene: &mut Scene, asked: Asked, id: &GenerationId) {
@@ -171,6 +191,20 @@ impl Agent {
                     self.compared(scene, seen);
                 }
             }
+            Whose::Silent => {}
+            Whose::Look { began } => self.looked(scene, began, &answer),
+            Whose::Beat { asked, session, began } => {
+                self.proven_fresh(began, &answer);
+                self.beat_again(scene, *asked, session, &answer);
+            }
+            Whose::Attach { asked, session, began } => {
+                self.proven_fresh(began, &answer);
+                self.attached(scene, &asked, session, &answer);
+            }
+            Whose::Session { asked, command, began } => {
+                self.proven_fresh(began, &answer);
+                self.tell_client(scene, &asked, &command, answer);
+            }
             Whose::Client { asked, command } => self.tell_client(scene, &asked, &command, answer),
         }
     }
@@ -211,10 +245,12 @@ impl Agent {
         let (barrier, n, participant, attempt, what) = match command {
             Command::Arrive(a) => (&a.barrier, a.n, &a.participant, a.attempt, Acknowledgement::Arrived),
             Command::Withdraw(w) => (&w.barrier, w.n, &w.participant, w.attempt, Acknowledgement::Withdrawn),
-            _ => return Said::Unknown,
+            _ => return of_session(command, reply),
         };
+        // What a session brought goes with it, where arrivals are not kept.
+        let kept = scene.truth[self.region].keeps(barrier, n);
         let counts = match &reply {
-            Reply::Arrived(arrived) => (!arrived.late).then_some(arrived.attempt),
+            Reply::Arrived(arrived) => (!arrived.late && kept).then_some(arrived.attempt),
             Reply::Withdrawn => Some(attempt),
             _ => None,
         };
@@ -229,5 +265,17 @@ impl Agent {
             // Nothing else is asked of it here.
             Reply::Withdrawn | Reply::Done { .. } | Reply::SessionOpened(_) | Reply::Regional(_) => Said::Withdrawn,
         }
+    }
+}
+
+/// What a client is told of a session that it opened or closed.
+fn of_session(command: &Command, reply: Reply) -> Said {
+    match (command, reply) {
+        (Command::OpenSession(open), Reply::SessionOpened(opened)) => {
+            let (Some(work), Some(given)) = (open.works.first(), opened.attempts.first()) else { return Said::Unknown };
+            Said::Opened { n: work.n, ttl_ms: opened.ttl_ms, attempt: given.attempt, done: given.done }
+        }
+        (_, Reply::Refused(refusal)) => Said::Refused(refusal),
+        _ => Said::Over,
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use muster_protocol::identity::History;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
+use muster_protocol::spec::Spec;
 
 use crate::agent::Agent;
 use crate::chance::Chance;
@@ -63,6 +64,8 @@ impl World {
         let mut participants = Vec::new();
         for plan in &workload.barriers {
             for (region, people) in &plan.people {
+                let watches = |spec: &Spec| spec.regions.get(region).is_some_and(|slice| slice.liveness.is_some());
+                let watched = watches(&plan.spec) || plan.later.iter().any(watches);
                 let region_index = workload.regions.iter().position(|name| name == region).unwrap_or(0);
                 let mine: Vec<usize> =
                     agents.iter().filter(|agent| agent.region == region_index).map(|agent| agent.index).collect();
@@ -76,6 +79,7 @@ impl World {
                     keys: plan.keys.clone(),
                     failing: workload.failing,
                     regretted: workload.regretted,
+                    watched,
                 }));
             }
         }

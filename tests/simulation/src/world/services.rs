@@ -94,7 +94,7 @@ impl World {
 
     /// An entry is durable: the truth moves on, and followers hear of it.
     fn landed(&mut self, region: usize, entry: Logged) {
-        let findings = self.scene.truth[region].landed(&entry, &mut self.scene.seen);
+        let findings = self.scene.truth[region].landed(&entry, self.scene.now, &mut self.scene.seen);
         for (invariant, what) in findings {
             self.scene.violated(invariant, format!("region {region} at index {}: {what}", entry.index));
         }
