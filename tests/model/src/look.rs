@@ -10,7 +10,7 @@ use crate::World;
 /// Where to stop looking, though there is more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// After so many distinct states.
+    /// After so many states, of which some are the same.
     pub states: Option<usize>,
     /// After so long.
     pub time: Option<Duration>,
@@ -23,6 +23,8 @@ pub struct Found {
     pub world: &'static str,
     /// Distinct states that were looked at.
     pub states: usize,
+    /// All states that were come to, on any way.
+    pub visits: usize,
     /// The longest way to any of them.
     pub depth: usize,
     /// How long it took.
@@ -60,6 +62,7 @@ pub fn look(world: World, limits: Limits) -> Found {
     Found {
         world: name,
         states,
+        visits: checked.state_count(),
         depth: checked.max_depth(),
         took,
         complete: !stopped && promises.iter().all(|(_, broken)| broken.is_none()),
@@ -78,9 +81,9 @@ impl Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { world, states, depth, .. } = self;
+        let Self { world, states, visits, depth, .. } = self;
         let end = if self.complete { "to completion" } else { "in part" };
-        write!(f, "{world}: {states} distinct states, {end}, depth {depth}, {:.0} s", self.took.as_secs_f64())?;
+        write!(f, "{world}: {states} distinct states of {visits}, {end}, depth {depth}, {:.0} s", self.took.as_secs_f64())?;
         for (promise, broken) in &self.promises {
             write!(f, "\n  {} {promise}", if broken.is_some() { "BROKEN" } else { "holds " })?;
             for act in broken.iter().flatten() {

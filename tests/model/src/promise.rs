@@ -50,11 +50,10 @@ impl World {
             "aborted",
             "deadline-exceeded",
             "a repeat",
-            "a late arrival",
             "a fact was appended twice",
             "a coordinator died between commit and publication",
         ];
-        Self { walks: 64, ..Self::of("large", 2, 2, 2, &[("a", 1), ("b", 2)], budget, sights) }
+        Self { walks: 256, ..Self::of("large", 2, 2, 2, &[("a", 1), ("b", 2)], budget, sights) }
     }
 
     fn of(
