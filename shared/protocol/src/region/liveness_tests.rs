@@ -191,6 +191,17 @@ fn the_excluded_never_complete_a_region_that_nobody_arrived_in() {
 }
 
 #[test]
+fn a_loss_after_a_withdrawal_does_not_bring_the_withdrawn_attempt_back() {
+    let mut world = world(&watched(OnLost::Fail));
+    open(&mut world, 1, &["1"]);
+    let Work { barrier, n, participant } = work("1");
+    world.run(Command::Withdraw(Withdraw { barrier, n, participant, attempt: 1 }));
+    world.run(expire(1));
+    world.tick(REJOIN_MS);
+    assert_eq!(report(&world).failures[0].attempt, 2);
+}
+
+#[test]
 fn who_is_lost_after_others_took_every_place_was_not_expected() {
     for on_lost in [OnLost::Fail, OnLost::Exclude] {
         let counted = Slice { participants: Participants::Count(2), attempts: 2, ..watched(on_lost) };

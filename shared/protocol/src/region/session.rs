@@ -291,7 +291,9 @@ impl Generation {
         if self.ended.is_some() {
             return;
         }
-        let attempt = worker.attempt;
+        // A withdrawn attempt never counts again, not even as a failed one.
+        let withdrawn = self.withdrawn.get(id).copied();
+        let attempt = withdrawn.map_or(worker.attempt, |through| worker.attempt.max(through.saturating_add(1)));
         self.workers.remove(id);
         let has_place = self.arrivals.contains_key(id) || self.absent.contains_key(id);
         if !has_place && !self.has_room(slice) {
