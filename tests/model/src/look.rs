@@ -83,7 +83,11 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { world, states, visits, depth, .. } = self;
         let end = if self.complete { "to completion" } else { "in part" };
-        write!(f, "{world}: {states} distinct states of {visits}, {end}, depth {depth}, {:.0} s", self.took.as_secs_f64())?;
+        write!(
+            f,
+            "{world}: {states} distinct states of {visits}, {end}, depth {depth}, {:.0} s",
+            self.took.as_secs_f64()
+        )?;
         for (promise, broken) in &self.promises {
             write!(f, "\n  {} {promise}", if broken.is_some() { "BROKEN" } else { "holds " })?;
             for act in broken.iter().flatten() {

@@ -11,6 +11,7 @@ use muster_wire::request::Arrival;
 use serde_json::json;
 
 use super::{Outcome, on_every_cluster, refused};
+use crate::until::until;
 use crate::world::World;
 
 on_every_cluster!(
@@ -106,6 +107,10 @@ async fn a_wrong_generation_is_told_the_right_one(world: &World<'_>) -> Outcome 
     );
     // One that a barrier of single generations will never have.
     world.define("once", json!({})).await?;
+    // A region that has heard of it names the right one.
+    let once = world.target("once", 1);
+    until("the region has heard of it", || async { workers[0].client.participants(&once, None, None).await.map(drop) })
+        .await?;
     let never = workers[0].arrive(&world.target("once", 2)).await;
     let problem = refused(&never, Code::WrongGeneration)?;
     ensure!(problem.more.get("generation") == Some(&json!("1")), "{problem:?}");

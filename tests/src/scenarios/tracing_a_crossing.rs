@@ -69,7 +69,11 @@ async fn follow(cluster: &Arc<Processes>, receiver: &Receiver) -> Outcome {
             let woken = spans.iter().find(|span| span.name == "wake" && span.instance.contains(region.as_str()));
             let names = woken.map(|woken| ancestors(&spans, woken)).unwrap_or_default();
             let leads = |to: &str| names.iter().any(|name| name.contains(to));
-            if leads("arrivals/{participant}") && leads("decide") { Ok(()) } else { Err(format!("{names:?} in {spans:#?}")) }
+            if leads("arrivals/{participant}") && leads("decide") {
+                Ok(())
+            } else {
+                Err(format!("{names:?} in {spans:#?}"))
+            }
         })
         .await?;
     }

@@ -80,7 +80,10 @@ fn a_session_gives_each_of_its_participants_the_next_attempt() {
     assert_eq!((apart.working, apart.lost), (0, 0), "who failed and tries again is retrying");
     assert_eq!(report(&world).retrying, 1);
     let repeated = world.run(by(2, "2", 1));
-    assert!(matches!(repeated, Reply::Arrived(Arrived { first: false, attempt: 1, .. })), "done stays done: {repeated:?}");
+    assert!(
+        matches!(repeated, Reply::Arrived(Arrived { first: false, attempt: 1, .. })),
+        "done stays done: {repeated:?}"
+    );
 }
 
 #[test]
