@@ -2,7 +2,7 @@
 //!
 //! `mutant!(Name)` stands in the one line of the product that the bug would
 //! change. It is the constant `false` unless the feature `mutants` is on; then
-//! one bug of [`Mutant::ALL`] is switched on at run time, so that one build runs
+//! one bug of `Mutant::ALL` is switched on at run time, so that one build runs
 //! them all. No build that is shipped has the feature.
 
 /// Whether a known bug is switched on; `false` in every build that is shipped.
