@@ -107,6 +107,10 @@ fn absent(barrier: &Barrier, generations: Generations, id: &Reference) -> Answer
             never(Code::NoSuchGeneration, format!("{name} has no keys: its generations are numbered, and {id} is none"))
         }
         (_, Some(0)) => never(Code::NoSuchGeneration, format!("the generations of {name} count from 1")),
+        (_, Some(n)) if n < barrier.next_n && barrier.may_have_lost(n) => never(
+            Code::NoSuchGeneration,
+            format!("{name}@{n} was lost when the database was set back, and no region has told of it since"),
+        ),
         (_, Some(n)) if n < barrier.next_n => {
             never(Code::Expired, format!("{name}@{n} ended and is past its retention"))
         }

@@ -18,11 +18,16 @@ const LIVES: &str = "select history, standing from histories where region = $1 o
 
 const STANDING: &str = "update histories set standing = $3 where region = $1 and history = $2";
 
-/// What was reported by the former life is said again by this one.
+/// What was reported by the former life of what is undecided is said again by
+/// this one.
 const UNSAY: &str = "delete from reports where region = $1 and exists (select 1 from generations as g
-    where g.namespace = reports.namespace and g.name = reports.name and g.n = reports.n and not g.settled)";
+    where g.namespace = reports.namespace and g.name = reports.name and g.n = reports.n and g.decided is null)";
 
-const TOUCH: &str = "update generations set version = version + 1 where not settled and exists
+/// Of what is decided, the reports stay: an end was made of them. But this life
+/// may not know the end.
+const UNAPPLY: &str = "update reports set applied = null where region = $1 and applied is not null";
+
+const TOUCH: &str = "update generations set version = version + 1, settled = false where not closed and exists
     (select 1 from spec_regions as s where s.namespace = generations.namespace and s.name = generations.name
         and s.revision = generations.revision and s.region = $1)";
 
@@ -59,6 +64,7 @@ pub(super) async fn adopt<T: Transaction>(
     tx.execute(Query::new(STANDING).with_all(row![name, text.as_str(), "current"])).await?;
     tx.execute(Query::new("delete from agents where region = $1").with(name)).await?;
     tx.execute(Query::new(UNSAY).with(name)).await?;
+    tx.execute(Query::new(UNAPPLY).with(name)).await?;
     tx.execute(Query::new(TOUCH).with(name)).await?;
     let now = tx.clock().await?.now;
     let object = format!("{region} {text}");

@@ -145,7 +145,7 @@ async fn a_newer_file_and_no_file_are_refused() {
     use crate::store::Store;
     assert!(matches!(store.check().await, Err(StoreError::Schema { found: 999, .. })));
     let refused = Embedded::open(&folder.file()).await.err();
-    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 2 })), "{refused:?}");
+    assert!(matches!(refused, Some(StoreError::Schema { found: 999, needed: 3 })), "{refused:?}");
     let refused = Embedded::open(&folder.file().join("below-a-file")).await.err();
     assert!(matches!(refused, Some(StoreError::Unavailable(_))), "{refused:?}");
 }

@@ -108,9 +108,10 @@ fn postgres_kind(code: &str) -> Kind {
         "40001" | "40P01" | "55P03" => Kind::Contended,
         "53100" => Kind::Full,
         "42P01" | "3F000" => Kind::Schema,
-        // A standby is read-only, and while it recovers it has no place in its
-        // own log to name. 25P03 ends a session that idles in a transaction.
-        "25006" | "55000" | "25P03" => Kind::Unavailable,
+        // A standby is read-only, begins nothing that writes (which it calls a
+        // feature that is not there), and while it recovers it has no place in
+        // its own log to name. 25P03 ends a session that idles in a transaction.
+        "0A000" | "25006" | "55000" | "25P03" => Kind::Unavailable,
         _ if ["08", "28", "3D", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => Kind::Unavailable,
         _ => Kind::Defect,
     }

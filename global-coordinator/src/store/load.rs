@@ -17,7 +17,8 @@ use super::record::{
 };
 use super::retention;
 
-const BARRIERS: &str = "select namespace, name, revision, deleted, next_n from barriers where (namespace, name)";
+const BARRIERS: &str =
+    "select namespace, name, revision, deleted, next_n, lost_from from barriers where (namespace, name)";
 
 const GATHERING: &str = "select namespace, name, count(*) as count from generations
     where decided is null and (namespace, name)";
@@ -36,7 +37,7 @@ const HIGHEST: &str = " and n = (select max(n) from generations as any_number
 const WAIVERS: &str = "select namespace, name, n, region, revision, participants, actor, reason from waivers
     where (namespace, name, n)";
 
-const REPORTS: &str = "select namespace, name, n, body, received_at from reports where (namespace, name, n)";
+const REPORTS: &str = "select namespace, name, n, applied, body, received_at from reports where (namespace, name, n)";
 
 /// Specs by barrier and revision.
 pub(super) type Specs = BTreeMap<(BarrierName, u64), Spec>;

@@ -32,6 +32,7 @@ pub(super) struct BarrierRecord {
     pub(super) revision: i64,
     pub(super) deleted: bool,
     pub(super) next_n: i64,
+    pub(super) lost_from: Option<i64>,
 }
 
 /// A spec, at one revision of its barrier.
@@ -81,6 +82,8 @@ pub(super) struct ReportRecord {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) n: i64,
+    /// In the body too, but here it may have been taken back.
+    pub(super) applied: Option<String>,
     pub(super) body: String,
     pub(super) received_at: i64,
 }
@@ -109,6 +112,7 @@ impl BarrierRecord {
             revision: unsigned(self.revision)?,
             deleted: self.deleted,
             next_n: unsigned(self.next_n)?,
+            lost_from: self.lost_from.map(unsigned).transpose()?,
             gathering,
             specs: BTreeMap::new(),
             generations: BTreeMap::new(),
@@ -146,7 +150,8 @@ impl GenerationRecord {
 impl Loaded {
     /// Adds one region's report.
     pub(super) fn add(&mut self, record: &ReportRecord) -> Result<(), StoreError> {
-        let report: RegionReport = document("report", &record.body)?;
+        let mut report: RegionReport = document("report", &record.body)?;
+        report.applied = report.applied.filter(|_| record.applied.is_some());
         self.received.insert(report.region.clone(), timestamp(record.received_at)?);
         self.generation.reports.insert(report.region.clone(), report);
         Ok(())

@@ -18,7 +18,7 @@ use super::error::{defect, violation};
 use super::query::{Query, ROWS_MAX, Row, batches, row};
 use super::record::{generation_row, text_of};
 
-const BARRIER: &str = "update barriers set revision = $3, deleted = $4, next_n = $5
+const BARRIER: &str = "update barriers set revision = $3, deleted = $4, next_n = $5, lost_from = $6
     where namespace = $1 and name = $2 and revision <= $3 and next_n <= $5";
 
 /// Products of these with a small factor stay within a column.
@@ -140,6 +140,7 @@ impl<'a> Writes<'a> {
             }
             Change::Closed { n } => self.closed.extend(n.iter().map(|n| generation_row(name, *n))),
             Change::Forgotten { n } => {
+                self.barriers.insert(name.clone());
                 self.forgotten.entry(name.clone()).or_default().extend(n.iter().map(|n| generation_row(name, *n)));
             }
             Change::Audited(audit) => self.audits.push(audited(audit)),
@@ -277,7 +278,8 @@ async fn forget<T: Transaction>(tx: &mut T, name: &BarrierName, rows: &[Row]) ->
 
 async fn write_barrier<T: Transaction>(tx: &mut T, barrier: &Barrier) -> Result<(), StoreError> {
     let name = &barrier.name;
-    let row = row![name.namespace(), name.name(), barrier.revision, barrier.deleted, barrier.next_n];
+    let lost_from = barrier.lost_from.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    let row = row![name.namespace(), name.name(), barrier.revision, barrier.deleted, barrier.next_n, lost_from];
     one(tx, BARRIER, row).await?.map_err(|_| {
         violation(Invariant::GenerationsApart, format!("the numbers of {name} were to fall or its row is gone"))
     })

@@ -101,6 +101,13 @@ pub struct ZoneReport {
 }
 
 impl RegionReport {
+    /// The same, as known where `later` was said, and with its word on whether
+    /// the end was applied.
+    #[must_use]
+    pub fn confirmed_by(&self, later: &Self) -> Self {
+        Self { stamp: later.stamp, era: later.era.clone(), applied: later.applied, ..self.clone() }
+    }
+
     /// What a region says of a generation that nobody came to.
     #[must_use]
     pub fn empty(region: &RegionName, stamp: Stamp, generation: &GenerationId) -> Self {

@@ -155,10 +155,12 @@ impl Store {
             Change::Deleted => row.deleted = true,
             Change::Opened(generation) => {
                 let n = generation.id.n;
-                if row.generations.contains_key(&n) || n < row.next_n {
+                let lost = generation.era == Era::lost();
+                if row.generations.contains_key(&n) || n < row.next_n && !lost {
                     return Err((Invariant::GenerationsApart, format!("{name} opened generation {n} twice")));
                 }
-                (row.next_n, row.gathering) = (n + 1, row.gathering + 1);
+                row.take_number(n);
+                row.gathering += 1;
                 row.generations.insert(n, (**generation).clone());
             }
             Change::Reported { n, report } => {
@@ -186,7 +188,7 @@ impl Store {
                     one.reports.clear();
                 }
             }),
-            Change::Forgotten { n } => row.generations.retain(|known, _| !n.contains(known)),
+            Change::Forgotten { n } => row.forget(n),
             Change::Audited(_) => {}
         }
         Ok(())

@@ -78,7 +78,11 @@ pub(in crate::store) async fn what_was_lost_is_taken_up(stores: Stores) {
     let step = stores.one.transact(vec![says(report(&lost, "us-east", 5))], Mode::Commit).await.unwrap().remove(0);
     assert_eq!(step.reply, Ok(Reply::Reported { newer: true }));
     let barrier = stores.other.barrier(&spec.name).await.unwrap().unwrap();
-    assert_eq!(barrier.next_n, 8, "the number is taken");
+    assert_eq!((barrier.next_n, barrier.lost_from), (8, Some(1)), "the number is taken, others may come");
+    let earlier = GenerationId { n: 6, key: Some(key("earlier")), ..lost.clone() };
+    let step = stores.one.transact(vec![says(report(&earlier, "us-east", 4))], Mode::Commit).await.unwrap().remove(0);
+    assert_eq!(step.reply, Ok(Reply::Reported { newer: true }));
+    assert_eq!(stores.other.barrier(&spec.name).await.unwrap().unwrap().next_n, 8, "it never falls");
     assert_eq!(stores.row(&lost).await.generation.era, Era::lost());
     assert_eq!(stores.open(&spec.name, "next").await.n, 8);
 

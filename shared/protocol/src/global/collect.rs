@@ -55,8 +55,7 @@ impl Work<'_> {
                 generation.reports.clear();
             }
         }
-        self.barrier.generations.retain(|n, _| !forgotten.contains(n));
-        self.barrier.numbers.retain(|n| !forgotten.contains(n));
+        self.barrier.forget(&forgotten);
         if tell || !forgotten.is_empty() {
             self.tell_what_is_forgotten();
         }
@@ -74,7 +73,9 @@ impl Work<'_> {
     /// forgotten with its definition, and may not have heard the end.
     fn tell_what_is_forgotten(&mut self) {
         let there: BTreeSet<u64> = self.barrier.generations.keys().chain(&self.barrier.numbers).copied().collect();
-        let Some(newest) = (1..self.barrier.next_n).rev().find(|n| !there.contains(n)) else { return };
+        // Of a number that may have been lost nobody says that it is forgotten.
+        let end = self.barrier.lost_from.unwrap_or(self.barrier.next_n);
+        let Some(newest) = (1..end).rev().find(|n| !there.contains(n)) else { return };
         let kept = there.into_iter().take_while(|n| *n < newest).collect();
         let regions = self.context.regions.keys().cloned().collect();
         let generation = GenerationId { barrier: self.barrier.name.clone(), n: newest, key: None, round: 0 };

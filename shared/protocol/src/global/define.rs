@@ -204,7 +204,7 @@ impl Work<'_> {
             self.facts.extend(regions.filter_map(|region| generation.opened(spec, region, !told).map(Fact::Opened)));
         }
         self.changes.push(Change::Opened(Box::new(generation.clone())));
-        self.barrier.next_n = n + 1;
+        self.barrier.take_number(n);
         self.barrier.gathering += 1;
         self.barrier.generations.insert(n, generation);
     }

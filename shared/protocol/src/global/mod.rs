@@ -81,6 +81,11 @@ pub struct Barrier {
     pub deleted: bool,
     /// The number of the next generation; never falls.
     pub next_n: u64,
+    /// Numbers from here on that are not there may have been lost with an
+    /// earlier life of the database; those below it were forgotten. A region's
+    /// log, which keeps its own barriers, loses nothing.
+    #[serde(skip)]
+    pub lost_from: Option<u64>,
     /// How many generations are gathering, loaded or not.
     pub gathering: u32,
     /// The current spec and those that the loaded generations were opened
@@ -142,10 +147,36 @@ impl Barrier {
             revision: 0,
             deleted: true,
             next_n: 1,
+            lost_from: None,
             gathering: 0,
             specs: BTreeMap::new(),
             generations: BTreeMap::new(),
             numbers: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a number that is not there may have been lost, not forgotten.
+    #[must_use]
+    pub fn may_have_lost(&self, n: u64) -> bool {
+        self.lost_from.is_some_and(|from| n >= from)
+    }
+
+    /// A generation has this number from now on. Those that it jumps over were
+    /// given in an earlier life of the database.
+    pub fn take_number(&mut self, n: u64) {
+        if n > self.next_n {
+            self.lost_from = self.lost_from.or(Some(self.next_n));
+        }
+        self.next_n = self.next_n.max(n + 1);
+    }
+
+    /// Nothing is kept of these generations. By then every region has told what
+    /// the database had lost up to them.
+    pub fn forget(&mut self, numbers: &[u64]) {
+        self.generations.retain(|n, _| !numbers.contains(n));
+        self.numbers.retain(|n| !numbers.contains(n));
+        if let Some(newest) = numbers.iter().max().filter(|n| self.may_have_lost(**n)) {
+            self.lost_from = Some(newest + 1).filter(|from| *from < self.next_n);
         }
     }
 

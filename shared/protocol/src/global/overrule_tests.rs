@@ -1,6 +1,7 @@
 //! Rules, failures and overrides as tables: commands in, steps out.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -363,4 +364,52 @@ fn an_opening_that_the_database_lost_is_taken_up() {
     assert_eq!((world.barrier.next_n, world.state(7)), (8, State::Gathering));
     world.regions.values_mut().for_each(|declared| declared.era = Some(Era::new("1/2")));
     assert!(matches!(world.run(open()).reply, Err(Refusal::TooManyOpen { .. })));
+}
+
+#[test]
+fn what_the_database_lost_may_be_told_in_any_order_and_is_not_called_forgotten() {
+    let mut world = with(|_| {});
+    let told = |world: &mut World, n: u64| {
+        let id =
+            GenerationId { n, key: Some(format!("k{n}").parse().unwrap()), ..world.barrier.generations[&1].id.clone() };
+        let template = world.report(1, "us-east", false);
+        let report = RegionReport { generation: id, era: Some(Era::new("1/2")), ..template };
+        world.run(Command::Report(Box::new(report))).reply
+    };
+    world.era = "1/2";
+    for n in [7, 5, 6] {
+        assert_eq!(told(&mut world, n), Ok(Reply::Reported { newer: true }), "{n}");
+    }
+    assert_eq!((world.barrier.next_n, world.barrier.lost_from), (8, Some(2)));
+    let step = world.run(Command::Collect { tell: true });
+    assert!(step.facts.is_empty(), "some region may still know of 2, 3 and 4: {:?}", step.facts);
+    // Once something behind them is past its retention they are, too.
+    let generation = world.barrier.generations[&5].id.clone();
+    let verdict = Verdict::Released(Default::default());
+    let outcome = crate::outcome::Outcome { generation, verdict, decided_at: Timestamp(world.now) };
+    let mut end = world.report(5, "us-east", true);
+    (end.applied, end.outcome) = (Some(outcome.digest()), Some(Box::new(outcome)));
+    world.run(Command::Report(Box::new(end)));
+    world.now += 1_000 * u64::from(crate::caps::VERDICTS_FACTOR) + 1;
+    world.run(Command::Collect { tell: false });
+    assert_eq!(world.barrier.lost_from, Some(6));
+    assert_eq!(told(&mut world, 4), Err(Refusal::NoSuchGeneration));
+}
+
+#[test]
+fn another_life_of_a_log_confirms_an_end_and_takes_nothing_of_it_back() {
+    let mut world = with(|_| {});
+    world.complete(1, &REGIONS);
+    let digest = world.barrier.generations[&1].decided.as_ref().unwrap().outcome.digest();
+    let mut later = world.report(1, "us-east", false);
+    (later.stamp.history, later.stamp.index, later.arrived) = (History([2; 16]), 1, 0);
+    let region: RegionName = "us-east".parse().unwrap();
+    world.regions.get_mut(&region).unwrap().history = Some(History([2; 16]));
+    for (applied, newer) in [(None, true), (Some(digest), true), (Some(digest), false)] {
+        later.applied = applied;
+        let reply = world.run(Command::Report(Box::new(later.clone()))).reply;
+        assert_eq!(reply, Ok(Reply::Reported { newer }), "{applied:?}");
+        let known = &world.barrier.generations[&1].reports[&region];
+        assert_eq!((known.applied, known.arrived), (applied, 2));
+    }
 }

@@ -16,26 +16,30 @@ impl Work<'_> {
         if current != Some(report.stamp.history) {
             return Err(Refusal::ForeignReport);
         }
-        if n >= self.barrier.next_n {
+        let absent = !self.barrier.generations.contains_key(&n);
+        if absent && (n >= self.barrier.next_n || self.barrier.may_have_lost(n)) {
             self.reopen(&report.generation)?;
         }
         let (generation, spec) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
         if generation.id != report.generation || !spec.regions.contains_key(&report.region) {
             return Err(Refusal::ForeignReport);
         }
-        if !generation.reports.get(&report.region).is_none_or(|known| is_newer(report, known)) {
+        let known = generation.reports.get(&report.region);
+        let standing = known.filter(|known| stands(known, report, generation.decided.is_some()));
+        let new = standing.map_or_else(|| report.clone(), |known| known.confirmed_by(report));
+        if !known.is_none_or(|known| is_newer(&new, known)) {
             return Ok(Reply::Reported { newer: false });
         }
         // Nobody counts the time of a cyclic generation that nobody came to.
         let starts =
             generation.decided.is_none() && generation.deadline_at.is_none() && report.first_arrival_at.is_some();
         let deadline_at = spec.deadline_ms.filter(|_| starts).map(|ms| self.context.now.plus_ms(ms));
-        self.changes.push(Change::Reported { n, report: Box::new(report.clone()) });
+        self.changes.push(Change::Reported { n, report: Box::new(new.clone()) });
         if let Some(at) = deadline_at {
             self.changes.push(Change::DeadlineSet { n, at });
         }
         if let Some(generation) = self.barrier.generations.get_mut(&n) {
-            generation.reports.insert(report.region.clone(), report.clone());
+            generation.reports.insert(report.region.clone(), new);
             generation.deadline_at = generation.deadline_at.or(deadline_at);
         }
         if let Some(outcome) = report.outcome.as_deref() {
@@ -60,7 +64,7 @@ impl Work<'_> {
     /// A region knows of a generation that this database has not opened: it
     /// lost the opening with its latest commits. The number is taken, and the
     /// generation goes on; nothing of it is decided before every region has
-    /// spoken again.
+    /// spoken again. Numbers that this one jumps over may be told next.
     fn reopen(&mut self, id: &GenerationId) -> Result<(), Refusal> {
         let known =
             self.barrier.generations.values().any(|known| {
@@ -75,6 +79,12 @@ impl Work<'_> {
         self.insert(generation);
         Ok(())
     }
+}
+
+/// An end was made of what was known then: who had arrived stays as it was,
+/// though another life of the log knows less.
+fn stands(known: &RegionReport, report: &RegionReport, decided: bool) -> bool {
+    decided && (known.applied.is_some() || (known.complete, known.arrived) > (report.complete, report.arrived))
 }
 
 /// Of one life of a region's log the higher index counts. What differs at one
