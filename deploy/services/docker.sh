@@ -34,3 +34,15 @@ container_log() {
 	cat "$dir/compose.log"
 	compose_file logs --no-color --tail 30 "$1" 2>&1
 }
+
+# in_volume NAME SCRIPT: in the data folder of its volume, with this set's
+# folder as $1.
+in_volume() {
+	local data
+	case $1 in
+	etcd-*) data=/var/lib/etcd ;;
+	kafka) data=/var/lib/kafka/data ;;
+	postgres) data=/var/lib/postgresql/data ;;
+	esac
+	compose run --rm --no-deps -T --user root -v "$dir:/set" -w "$data" --entrypoint sh "$1" -euc "$2" - /set
+}

@@ -195,3 +195,30 @@ stop_service() {
 	docker) compose stop "$1" || die "docker compose could not stop $1, see $dir/compose.log" ;;
 	esac
 }
+
+# in_data NAME SCRIPT: in its data folder, with this set's folder as $1.
+in_data() {
+	if [ "$(source_of "$1")" = docker ]; then in_volume "$@"; else
+		(cd "$(readlink -f "$dir/$1")" && sh -euc "$2" - "$dir")
+	fi
+}
+
+save_data() {
+	in_data "$1" "tar -cpf \"\$1/$1.saved\" ." || die "the data of $1 could not be saved"
+}
+
+restore_data() {
+	[ -s "$dir/$1.saved" ] || die "nothing was saved of $1"
+	local then=:
+	# Postgres comes back as a replica that may be promoted, which begins
+	# another timeline, as a failover or a restore by its own tools does.
+	if [ "$1" = postgres ]; then then='touch standby.signal'; fi
+	in_data "$1" "find . -mindepth 1 -delete; tar -xpf \"\$1/$1.saved\"; $then" || die "the data of $1 could not be restored"
+}
+
+empty_data() {
+	case $(source_of "$1") in
+	native) remove_data "$dir/$1" ;;
+	docker) in_volume "$1" 'find . -mindepth 1 -delete' || die "the data of $1 could not be deleted" ;;
+	esac
+}

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sqlx::{Connection, Executor, PgConnection};
 
 /// Where etcd, Kafka and Postgres are.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct OwnServices {
     /// Where they are.
     pub services: Services,
     folder: PathBuf,
+    /// The broker, if it is another's.
+    kafka: Option<String>,
 }
 
 impl OwnServices {
@@ -53,11 +56,24 @@ impl OwnServices {
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::beside(None).await
+    }
+
+    /// Starts a set that has databases of its own and shares a broker, which
+    /// takes longest to start.
+    ///
+    /// # Errors
+    /// They can't be provisioned or do not start.
+    pub async fn start_databases(kafka: String) -> anyhow::Result<Self> {
+        Self::beside(Some(kafka)).await
+    }
+
+    async fn beside(kafka: Option<String>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("muster-services-{:016x}", rand::random::<u64>()));
         let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new() };
         // From here on whatever was started is ended.
-        let mut own = Self { services: nowhere, folder };
-        run(&own.folder, &["start"]).await?;
+        let mut own = Self { services: nowhere, folder, kafka };
+        own.run(&["start"]).await?;
         let path = own.folder.join("env");
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         own.services = Services::read(|name| {
@@ -72,7 +88,7 @@ impl OwnServices {
     /// # Errors
     /// It does not end.
     pub async fn stop(&self, name: &str) -> anyhow::Result<()> {
-        run(&self.folder, &["one", "stop", name]).await
+        self.run(&["one", "stop", name]).await
     }
 
     /// Starts one again, on its port and its data.
@@ -80,7 +96,59 @@ impl OwnServices {
     /// # Errors
     /// It does not start.
     pub async fn start_again(&self, name: &str) -> anyhow::Result<()> {
-        run(&self.folder, &["one", "start", name]).await
+        self.run(&["one", "start", name]).await
+    }
+
+    /// Keeps a copy of the data of one, which is stopped for that long.
+    ///
+    /// # Errors
+    /// It does not end or start, or can't be copied.
+    pub async fn back_up(&self, name: &str) -> anyhow::Result<()> {
+        self.stop(name).await?;
+        self.run(&["one", "save", name]).await?;
+        self.start_again(name).await
+    }
+
+    /// Brings back what was backed up of one. Postgres is promoted from there,
+    /// to another timeline.
+    ///
+    /// # Errors
+    /// It does not end or start, or nothing was backed up.
+    pub async fn restore(&self, name: &str) -> anyhow::Result<()> {
+        self.stop(name).await?;
+        self.run(&["one", "restore", name]).await?;
+        self.start_again(name).await?;
+        if name == "postgres" {
+            let mut connection = PgConnection::connect(&self.services.postgres).await?;
+            connection.execute("select pg_promote()").await.context("promote the restored Postgres")?;
+            connection.close().await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes all data of one, as a new machine in its place has none.
+    ///
+    /// # Errors
+    /// It does not end or start.
+    pub async fn empty(&self, name: &str) -> anyhow::Result<()> {
+        self.stop(name).await?;
+        self.run(&["one", "empty", name]).await?;
+        self.start_again(name).await
+    }
+
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let mut command = tokio::process::Command::new(script());
+        command.args(arguments).arg("--dir").arg(&self.folder);
+        // Those that were given are not ours to hurt.
+        for kind in ["ETCD", "KAFKA", "POSTGRES"] {
+            command.env_remove(format!("MUSTER_TEST_{kind}"));
+        }
+        command.envs(self.kafka.iter().map(|kafka| ("MUSTER_TEST_KAFKA", kafka)));
+        let output = command.output().await.context("run deploy/services/services")?;
+        match output.status.success() {
+            true => Ok(()),
+            false => bail!("services {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
     }
 }
 
@@ -96,20 +164,6 @@ impl Drop for OwnServices {
 
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/services/services")
-}
-
-async fn run(folder: &Path, arguments: &[&str]) -> anyhow::Result<()> {
-    let mut command = tokio::process::Command::new(script());
-    command.args(arguments).arg("--dir").arg(folder);
-    // Those that were given are not ours to hurt.
-    for kind in ["ETCD", "KAFKA", "POSTGRES"] {
-        command.env_remove(format!("MUSTER_TEST_{kind}"));
-    }
-    let output = command.output().await.context("run deploy/services/services")?;
-    match output.status.success() {
-        true => Ok(()),
-        false => bail!("services {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)),
-    }
 }
 
 /// The `muster` to test: `MUSTER_BIN`, else the one beside this program.

@@ -176,6 +176,20 @@ impl Processes {
         std::fs::read_to_string(self.log_path(part)).unwrap_or_default()
     }
 
+    /// Runs `muster` with these arguments and the configuration of a part.
+    ///
+    /// # Errors
+    /// It fails; the error is what it said.
+    pub async fn with_configuration(&self, part: &Part, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = tokio::process::Command::new(&self.bin);
+        command.args(arguments).arg("--config").arg(self.configure(part)?);
+        let output = command.output().await.with_context(|| format!("run {}", self.bin.display()))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => bail!("muster {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+
     /// What all keys of a region's etcd begin with.
     #[must_use]
     pub fn etcd_prefix(&self) -> String {

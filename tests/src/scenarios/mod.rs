@@ -14,6 +14,7 @@ mod failing;
 mod forgetting;
 mod overruling;
 mod regional;
+mod restoring;
 mod retrying;
 mod ruling;
 mod sessions;
