@@ -194,10 +194,10 @@ pub fn old_epoch_powerless(command: &Command, acting: Epoch, reply: &Reply) -> b
     epoch >= acting || matches!(reply, Reply::Refused(_))
 }
 
-/// I12: a command that some build in the region may not know has no effect.
+/// I12: no command is on the log that some build in the region may not know.
 #[must_use]
-pub fn version_respected(command: &Command, version: u16, reply: &Reply) -> bool {
-    command.machine_version() <= version || matches!(reply, Reply::Refused(_))
+pub fn version_respected(command: &Command, version: u16) -> bool {
+    command.machine_version() <= version
 }
 
 /// I12: two replicas at one index have one hash.

@@ -86,7 +86,7 @@ mod switch {
         ManifestFalls, "an older snapshot replaces a newer one", "I3, I12";
         ReadIndexByRevision, "a fresh read waits for the store's revision instead of the log's index", "I6";
         ForgottenComesBack, "a late opening brings back a generation that was forgotten", "I10";
-        VersionIgnored, "a command acts though some agents' builds do not know it", "I12";
+        VersionIgnored, "a command is appended though some agents' builds do not know it", "I12";
         SettlesEarly, "an end that one region has applied counts as applied everywhere", "I6";
         NoRepeatsDown, "the coordinator says nothing twice", "I6";
         NoRepeatsUp, "a region's leader reports nothing twice", "I6";

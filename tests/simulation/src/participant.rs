@@ -14,6 +14,7 @@ use muster_protocol::region::{ArrivalOutcome, Refusal};
 use crate::event::{Ask, Asked, Event, Said, ToAgent, ToClient, ToCoordinator, Which};
 use crate::network::{Link, Way};
 use crate::scene::Scene;
+use crate::sightings::Sight;
 use crate::store::Looked;
 use pulse::Sessions;
 
@@ -275,6 +276,7 @@ impl Participant {
                 self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
             }
             Refusal::VersionTooLow => {
+                scene.seen.sight(Sight::VersionTooLow);
                 self.sessions.refused = true;
                 self.doing = Doing::Arrive { outcome: ArrivalOutcome::Ok };
             }

@@ -102,6 +102,15 @@ impl Command {
             | Self::Regional(_) => 2,
         }
     }
+
+    /// The version of the machine that a build has to run to replay it.
+    #[must_use]
+    pub fn needs(&self) -> u16 {
+        match self {
+            Self::VersionRaised { version, .. } => *version,
+            command => command.machine_version(),
+        }
+    }
 }
 
 /// A client opens a session.

@@ -30,7 +30,8 @@ use alloc::vec::Vec;
 use crate::caps;
 use crate::entry::{Body, Snapshot, Witness, command_bytes};
 use crate::identity::{Digest, Writer};
-use crate::region::{Command, Effect, Region, Reply};
+use crate::mutant;
+use crate::region::{Command, Effect, MACHINE_VERSION, Refusal, Region, Reply};
 
 /// Appended batches whose entries were not applied yet, at most.
 const BATCHES_MAX: usize = 16;
@@ -236,6 +237,19 @@ pub enum Stop {
         /// Why.
         why: String,
     },
+    /// Every other agent runs a higher version of the region's machine.
+    #[error(
+        "the log needs version {needed} of the region's machine from index {index} on, and this build runs {runs}: \
+         start a newer build of this agent"
+    )]
+    TooNew {
+        /// From where on.
+        index: u64,
+        /// The version it needs.
+        needed: u16,
+        /// The version this build runs.
+        runs: u16,
+    },
     /// The head is gone.
     #[error(
         "the log's head is gone: it takes no writes; stop the region's agents, then bring back the data it had, or `muster region recover`"
@@ -256,6 +270,8 @@ pub enum Stop {
 /// One replica of a region.
 #[derive(Clone, Debug)]
 pub struct Replica {
+    /// The version of the region's machine that this build runs.
+    runs: u16,
     blank: Region,
     region: Region,
     hash: Digest,
@@ -310,6 +326,7 @@ impl Replica {
     #[must_use]
     pub fn new(blank: Region) -> Self {
         Self {
+            runs: MACHINE_VERSION,
             region: blank.clone(),
             blank,
             hash: Digest([0; 32]),
@@ -325,6 +342,13 @@ impl Replica {
             doubt: None,
             distrusted: BTreeSet::new(),
         }
+    }
+
+    /// As a build does that runs this version of the region's machine: how
+    /// tests run an older one beside newer ones.
+    #[must_use]
+    pub fn as_build_of(self, version: u16) -> Self {
+        Self { runs: version, ..self }
     }
 
     /// What to do first.
@@ -386,12 +410,22 @@ impl Replica {
         let mut room = caps::ENTRY_BYTES_MAX;
         let mut commands = Vec::new();
         while let Some(next) = self.queue.front() {
+            // Older builds of the region can't even read it, and would stop.
+            if next.command.machine_version() > self.region.machine_version() && !mutant!(VersionIgnored) {
+                let (ticket, reply) = (next.ticket, Reply::Refused(Refusal::VersionTooLow));
+                self.queue.pop_front();
+                outputs.push(Output::Answer { ticket, answer: Answer::Reply(reply) });
+                continue;
+            }
             let bytes = command_bytes(&next.command);
             if commands.len() >= caps::ENTRY_COMMANDS_MAX || bytes > room && !commands.is_empty() {
                 break;
             }
             room = room.saturating_sub(bytes);
             commands.extend(self.queue.pop_front());
+        }
+        if commands.is_empty() {
+            return;
         }
         let body = Body {
             witness: self.witness(),

@@ -225,7 +225,11 @@ impl Replica {
         if snapshot.region.name() != self.blank.name() || snapshot.region.history() != self.blank.history() {
             return Err(unreadable("the snapshot is of another region or another history".to_string()));
         }
-        if snapshot.region.index() > self.region.index() {
+        let (index, needed) = (snapshot.region.index(), snapshot.region.machine_version());
+        if needed > self.runs {
+            return Err(Stop::TooNew { index, needed, runs: self.runs });
+        }
+        if index > self.region.index() {
             self.region = snapshot.region;
             self.hash = snapshot.hash;
             self.recent.clear();
@@ -237,6 +241,10 @@ impl Replica {
     fn apply(&mut self, logged: &Logged, outputs: &mut Vec<Output>) -> Result<(), Stop> {
         let body = Body::decode(&logged.bytes)
             .map_err(|error| Stop::Unreadable { index: logged.index, why: error.to_string() })?;
+        // Whoever skipped what it does not know would differ from the others.
+        if let Some(needed) = body.commands.iter().map(Command::needs).find(|needed| *needed > self.runs) {
+            return Err(Stop::TooNew { index: logged.index, needed, runs: self.runs });
+        }
         if !self.agrees(logged.writer, body.witness, outputs) {
             return Ok(());
         }

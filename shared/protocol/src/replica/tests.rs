@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::identity::History;
+use crate::identity::{Epoch, History, SessionId};
 use crate::participants::Participants;
 use crate::region::tests::{arrive, opened, slice};
 
@@ -259,4 +259,47 @@ fn a_replica_that_differs_is_read_anew_and_then_the_writer_is_named() {
     let outputs = replica.step(caught_up(&[one, entry]));
     assert!(outputs.contains(&Output::Diverged { writer: Writer(6), index: 1 }), "{outputs:?}");
     assert_eq!(replica.region().index(), 2);
+}
+
+fn raise(version: u16) -> Command {
+    Command::VersionRaised { epoch: Epoch(1), version }
+}
+
+/// What a build of the version before can't read never gets on a log that one
+/// may follow: it would stop there.
+#[test]
+fn what_older_builds_do_not_know_is_not_appended() {
+    let mut replica = following(5);
+    let outputs = replica.step(submit(1, Command::CloseSession(SessionId([1; 16]))));
+    let too_low = Answer::Reply(Reply::Refused(Refusal::VersionTooLow));
+    assert_eq!(outputs, [Output::Answer { ticket: Ticket(1), answer: too_low }]);
+    let entry = append(&replica.step(submit(2, Command::TookOver { epoch: Epoch(1) })), 1);
+    assert_eq!(entry.seq, 1);
+    // It waits behind what is in flight, and by then the version is raised.
+    replica.step(landed(&entry));
+    let entry = append(&replica.step(submit(3, raise(2))), 2);
+    assert_eq!(replica.step(submit(4, Command::CloseSession(SessionId([1; 16])))), []);
+    append(&replica.step(landed(&entry)), 3);
+}
+
+#[test]
+fn a_build_stops_where_the_log_needs_a_newer_one() {
+    let mut newer = following(5);
+    let entries = [Command::TookOver { epoch: Epoch(1) }, raise(2)].into_iter().zip(1..).map(|(command, index)| {
+        let entry = append(&newer.step(submit(index, command)), index);
+        newer.step(landed(&entry));
+        entry
+    });
+    let entries: Vec<Logged> = entries.collect();
+    let mut older = Replica::new(blank()).as_build_of(1);
+    older.start();
+    assert!(older.step(caught_up(&entries[..1])).contains(&Output::Register), "the first version it knows");
+    let stop = Output::Stop(Stop::TooNew { index: 2, needed: 2, runs: 1 });
+    assert!(older.step(Input::Followed(entries[1..].to_vec())).contains(&stop));
+    assert_eq!(older.region().index(), 1);
+    let mut late = Replica::new(blank()).as_build_of(1);
+    late.start();
+    let snapshot = Some(newer.snapshot().0.encode());
+    let restored = late.step(Input::CaughtUp { snapshot, entries: Vec::new(), head: 2 });
+    assert!(restored.contains(&stop), "{restored:?}");
 }

@@ -112,7 +112,7 @@ impl Agent {
         let truth = &scene.truth[self.region].region;
         let blank = Region::new(truth.name().clone(), truth.history(), 0);
         let id = AgentId { name: format!("agent-{}", self.index), instance: format!("{}", self.life) };
-        let replica = Replica::new(blank);
+        let replica = Replica::new(blank).as_build_of(self.version);
         let first = replica.start();
         scene.note(|| format!("agent {} starts, life {}", self.index, self.life));
         self.process = Some(Process {
@@ -293,6 +293,8 @@ impl Agent {
             Stop::SetBack { .. } | Stop::HeadGone if scene.truth[self.region].set_back => {
                 scene.seen.sight(Sight::SetBackStopped)
             }
+            // It came to a region of newer builds, and waits for its upgrade.
+            Stop::TooNew { .. } if self.is_old() => {}
             stop => scene.violated(Invariant::NothingAcknowledgedIsLost, format!("an agent stopped: {stop}")),
         }
         if let Some(process) = &mut self.process {
