@@ -77,8 +77,11 @@ pub(super) async fn named<T: Transaction>(
     let mut barriers = barriers(tx, &every).await?;
     let known = || names.iter().filter(|(name, _)| barriers.contains_key(*name));
     let numbers = known().flat_map(|(name, names)| names.numbers.iter().map(|n| generation_row(name, *n))).collect();
-    let keys = known()
-        .flat_map(|(name, names)| names.keys.iter().map(|key| row![name.namespace(), name.name(), key.as_str()]));
+    let keys = known().flat_map(|(name, names)| {
+        let next_n = barriers.get(name).map_or(0, |barrier| barrier.next_n);
+        let said = names.said.iter().filter(move |(n, _)| *n >= next_n).map(|(_, key)| key);
+        names.keys.iter().chain(said).map(|key| row![name.namespace(), name.name(), key.as_str()])
+    });
     let keys: Vec<Row> = keys.collect();
     let gathering = known().filter(|(_, names)| names.gathering).map(|(name, _)| name_row(name)).collect();
     let latest = known().filter(|(_, names)| names.latest).map(|(name, _)| name_row(name)).collect();

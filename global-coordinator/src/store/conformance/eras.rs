@@ -85,6 +85,10 @@ pub(in crate::store) async fn what_was_lost_is_taken_up(stores: Stores) {
     assert_eq!(stores.other.barrier(&spec.name).await.unwrap().unwrap().next_n, 8, "it never falls");
     assert_eq!(stores.row(&lost).await.generation.era, Era::lost());
     assert_eq!(stores.open(&spec.name, "next").await.n, 8);
+    // Collected and opened anew, and that was lost: the key's round is taken.
+    let twice = GenerationId { n: 12, ..lost.clone() };
+    let step = stores.one.transact(vec![says(report(&twice, "us-east", 5))], Mode::Commit).await.unwrap().remove(0);
+    assert_eq!(refusal(step), Refusal::NoSuchGeneration);
 
     let verdict = Verdict::Released(Release { whole: true, ..Release::default() });
     let outcome = Outcome { generation: lost.clone(), verdict, decided_at: Timestamp(7) };

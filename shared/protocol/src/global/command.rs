@@ -114,6 +114,9 @@ pub struct Names {
     pub numbers: BTreeSet<u64>,
     /// The latest round of these keys.
     pub keys: BTreeSet<Key>,
+    /// The latest round of the keys that are said to have these numbers, for
+    /// numbers that the barrier has not given yet: it may have lost that.
+    pub said: BTreeSet<(u64, Key)>,
     /// Every generation that is gathering.
     pub gathering: bool,
     /// The generation with the highest number.
@@ -129,6 +132,7 @@ impl Names {
         match command {
             Command::Report(report) => {
                 self.numbers.insert(report.generation.n);
+                self.said.extend(report.generation.key.clone().map(|key| (report.generation.n, key)));
             }
             Command::Abort { n, .. }
             | Command::Expire { n }

@@ -66,10 +66,8 @@ impl Work<'_> {
     /// generation goes on; nothing of it is decided before every region has
     /// spoken again. Numbers that this one jumps over may be told next.
     fn reopen(&mut self, id: &GenerationId) -> Result<(), Refusal> {
-        let known =
-            self.barrier.generations.values().any(|known| {
-                id.key.is_some() && (known.id.key.as_ref(), known.id.round) == (id.key.as_ref(), id.round)
-            });
+        let mut keyed = self.barrier.generations.values().filter(|known| known.id.key.is_some());
+        let known = keyed.any(|known| known.id.key == id.key && known.id.round >= id.round);
         if self.barrier.spec().is_none() || known {
             return Err(Refusal::NoSuchGeneration);
         }
