@@ -138,7 +138,10 @@ impl<'a> Writes<'a> {
                 self.touched.insert((name.clone(), *n));
                 self.waive(name, *n, region, waiver)?;
             }
-            Change::Closed { n } => self.closed.extend(n.iter().map(|n| generation_row(name, *n))),
+            Change::Closed { n } => {
+                self.reports.retain(|(of, report_n, _), _| of != name || !n.contains(report_n));
+                self.closed.extend(n.iter().map(|n| generation_row(name, *n)));
+            }
             Change::Forgotten { n } => {
                 self.barriers.insert(name.clone());
                 self.forgotten.entry(name.clone()).or_default().extend(n.iter().map(|n| generation_row(name, *n)));
@@ -214,7 +217,6 @@ impl<'a> Writes<'a> {
                 self.generations,
                 "",
             ),
-            (REPORTS, self.reports.into_values().collect(), REPORTS_NEWER),
             (
                 "insert into waivers (namespace, name, n, region, revision, participants, actor, reason) ",
                 self.waivers.into_values().collect(),
@@ -243,6 +245,8 @@ impl<'a> Writes<'a> {
             tx.execute(Query::new(CLOSED).among(rows.to_vec())).await?;
             tx.execute(Query::new("delete from reports where (namespace, name, n)").among(rows.to_vec())).await?;
         }
+        // What came to one that was closed before it stays; what came first is gone.
+        insert(tx, REPORTS, self.reports.into_values().collect(), REPORTS_NEWER).await?;
         for (name, rows) in &self.forgotten {
             forget(tx, name, rows).await?;
         }

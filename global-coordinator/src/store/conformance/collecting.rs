@@ -61,6 +61,26 @@ pub(in crate::store) async fn by_count_details_go_first_and_verdicts_later(store
     assert_eq!(behind.number(kept).await, 11);
 }
 
+/// A region that restarts may still speak of what is closed, and the same batch
+/// may close it.
+pub(in crate::store) async fn what_comes_with_the_collection_stays(stores: Stores) {
+    let spec = Spec { retention_ms: 3_600_000, retention_generations: 1, ..spec("etl/keys", keyed(9)) };
+    stores.define(&spec).await;
+    let ids = [stores.open(&spec.name, "a").await, stores.open(&spec.name, "b").await];
+    for id in &ids {
+        stores.one.transact(vec![says(report(id, "us-east", 50))], Mode::Commit).await.unwrap();
+        stores.act(&spec.name, abort(id.n)).await;
+    }
+    stores.open(&spec.name, "c").await;
+    let late = |region| says(report(&ids[0], region, 40));
+    let batch = vec![late("eu-west"), (spec.name.clone(), Command::Collect { tell: false }), late("us-east")];
+    let steps = stores.one.transact(batch, Mode::Commit).await.unwrap();
+    assert_eq!(steps[1].reply, Ok(Reply::Collected { count: 1 }));
+    let row = stores.row(&ids[0]).await.generation;
+    let spoke: Vec<(&str, u64)> = row.reports.iter().map(|(region, one)| (region.as_str(), one.stamp.index)).collect();
+    assert_eq!((row.closed, spoke), (true, vec![("us-east", 40)]));
+}
+
 pub(in crate::store) async fn by_time_nothing_stays_for_ever(stores: Stores) {
     let spec = Spec { retention_ms: 1, ..spec("etl/keys", keyed(9)) };
     stores.define(&spec).await;

@@ -48,6 +48,7 @@ macro_rules! conformance {
             collecting::by_count_details_go_first_and_verdicts_later,
             collecting::by_time_nothing_stays_for_ever,
             collecting::much_is_collected_in_parts,
+            collecting::what_comes_with_the_collection_stays,
             deciding::a_batch_is_applied_in_its_order_to_every_barrier,
             deciding::a_failure_breaks_everywhere,
             deciding::a_large_batch_is_applied_whole,
