@@ -8,13 +8,13 @@ use axum::Router;
 use axum::routing::get;
 use muster_http::{Failure, Hosts, Query, ready, routes, serve};
 use muster_protocol::name::RegionName;
-use muster_protocol::region::MACHINE_VERSION;
 use muster_wire::answer::{Check, Version};
 use muster_wire::code::Code;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::driver::machine_version;
 use crate::log::{Identity, RegionLog};
 use crate::service::StartError;
 
@@ -81,7 +81,7 @@ fn router(why: Arc<Mutex<String>>) -> Router {
     let version = Version {
         service: "regional-agent".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine_version: MACHINE_VERSION,
+        machine_version: machine_version(),
     };
     let say = move || why.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let checks = say.clone();

@@ -22,14 +22,13 @@ use muster_http::extract::body_limit;
 use muster_http::{Answer, Call, ready, routes};
 use muster_protocol::caps;
 use muster_protocol::name::RegionName;
-use muster_protocol::region::MACHINE_VERSION;
 use muster_wire::answer::{Check, Version};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::coordinator::Coordinator;
 use crate::downlink::Link;
-use crate::driver::Handle;
+use crate::driver::{Handle, machine_version};
 use crate::sessions::Sessions;
 
 /// What every handler has.
@@ -60,7 +59,7 @@ impl Api {
         let version = Version {
             service: "regional-agent".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine_version: MACHINE_VERSION,
+            machine_version: machine_version(),
         };
         let generation = "/v1/barriers/{namespace}/{name}/generations/{id}";
         let below = |path: &str| format!("{generation}{path}");

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use muster_protocol::fact::AgentId;
 use muster_protocol::identity::Writer;
-use muster_protocol::region::{Effect, Region};
+use muster_protocol::region::{Effect, MACHINE_VERSION, Region};
 use muster_protocol::replica::{Answer, Input, Logged, Output, Patience, Replica, Stop, Ticket};
 use muster_telemetry::{TraceContext, metrics};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,6 +41,16 @@ use crate::waiters::Waiters;
 const INBOX_MAX: usize = 16_384;
 /// Callers that the span of an append links to.
 const LINKS_MAX: usize = 16;
+
+/// The version of the region's machine that this process runs. A build with
+/// failpoints can be told to run an older one, as an older build does:
+/// `FAILPOINTS="agent.machine_version=return(1)"`.
+pub(crate) fn machine_version() -> u16 {
+    fail::fail_point!("agent.machine_version", |told| told
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(MACHINE_VERSION));
+    MACHINE_VERSION
+}
 
 /// How this process takes part in a region's log.
 #[derive(Clone, Debug)]
@@ -141,7 +151,7 @@ pub fn start(
     // generation however many it is sent.
     let (news, told) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
-        replica: RwLock::new(Replica::new(blank)),
+        replica: RwLock::new(Replica::new(blank).as_build_of(machine_version())),
         waiters: Waiters::new(settings.region.as_str()),
         ended_sessions: EndedSessions::default(),
         status: watch::Sender::new(Status::default()),

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use muster_protocol::identity::Writer;
 use muster_protocol::name::RegionName;
-use muster_protocol::region::MACHINE_VERSION;
 use muster_protocol::replica::{Appended, Input};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, debug, warn};
 
-use super::{Event, Settings, new_instance};
+use super::{Event, Settings, machine_version, new_instance};
 use crate::log::{self, NewRegistration, RegionLog, Registered};
 
 /// Waits between tries, doubling.
@@ -93,7 +92,7 @@ pub(super) fn register(
             let registration = NewRegistration {
                 agent: new_instance(&settings.agent_name),
                 address: settings.address.clone(),
-                machine_version: MACHINE_VERSION,
+                machine_version: machine_version(),
                 lease_ttl: settings.lease_ttl,
             };
             match log.register(registration).await {

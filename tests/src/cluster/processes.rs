@@ -50,7 +50,7 @@ pub struct Processes {
     folder: PathBuf,
     database: Database,
     ports: BTreeMap<Part, Port>,
-    /// Points at which a part is to die, in its next life.
+    /// Points at which something befalls a part, in its next life.
     failpoints: Mutex<BTreeMap<Part, String>>,
     running: Mutex<BTreeMap<Part, Child>>,
     failed: AtomicBool,
@@ -125,7 +125,14 @@ impl Processes {
         self.lock(&self.failpoints).insert(part.clone(), format!("{failpoint}=panic"));
     }
 
-    /// Its next life has no such point.
+    /// In its next life an agent is of a build that runs this version of the
+    /// region's machine.
+    pub fn make_older(&self, agent: &Part, machine_version: u16) {
+        let runs = format!("agent.machine_version=return({machine_version})");
+        self.lock(&self.failpoints).insert(agent.clone(), runs);
+    }
+
+    /// Its next life has no such point, and is of this build.
     pub fn disarm(&self, part: &Part) {
         self.lock(&self.failpoints).remove(part);
     }

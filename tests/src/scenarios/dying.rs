@@ -27,6 +27,8 @@ enum Who {
     Coordinator,
     /// The command that recovers a region, which the log's own tests stop.
     Recovery,
+    /// Nobody: there an agent is told to run as an older build.
+    Nobody,
 }
 
 /// Every point there is, and whose it is.
@@ -38,6 +40,7 @@ const POINTS: &[(&str, Who)] = &[
     ("log.lead.after", Who::Agent),
     ("log.append.before", Who::Agent),
     ("log.append.after", Who::Agent),
+    ("agent.machine_version", Who::Nobody),
     ("agent.open.before", Who::Agent),
     ("agent.fact.before", Who::Agent),
     ("agent.fact.after", Who::Agent),

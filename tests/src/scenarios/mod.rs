@@ -22,6 +22,7 @@ mod succeeding;
 mod surviving;
 mod tracing_a_crossing;
 mod trouble;
+mod upgrading;
 mod waiting;
 
 use std::fmt::Debug;
@@ -121,6 +122,14 @@ fn on_processes(run: impl AsyncFnOnce() -> Outcome) {
     block_on(async {
         let _permit = ALONE.acquire().await?;
         run().await
+    });
+}
+
+/// Runs a scenario on real processes of its own, of which some are special.
+fn special_processes(shape: Shape, extras: Extras, scenario: impl AsyncFnOnce(&World<'_>, &Processes) -> Outcome) {
+    on_processes(async || {
+        let cluster = Processes::start(shape, Services::given()?, extras).await?;
+        play(&*cluster, async |world| scenario(world, &cluster).await).await
     });
 }
 
