@@ -92,7 +92,7 @@ impl Sessions {
                     findings.push((Invariant::NothingAcknowledgedIsLost, what));
                 }
             }
-            (Command::Arrive(arrive), Reply::Arrived(arrived)) if arrived.first => {
+            (Command::Arrive(arrive), Reply::Arrived(arrived)) if arrived.first && !arrived.late => {
                 let place = (arrive.barrier.clone(), arrive.n, arrive.participant.clone());
                 let latest = self.latest.get(&place);
                 if let (Some(session), Some(latest)) = (arrive.session, latest)
