@@ -16,7 +16,7 @@ pub(crate) struct Workspace {
 }
 
 /// One member.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) license: Option<String>,
@@ -28,6 +28,7 @@ pub(crate) struct Crate {
 }
 
 /// One entry in a member's manifest, of any kind and target.
+#[derive(Clone)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
     /// Only tests of the crate use it.

@@ -18,6 +18,8 @@
 
 mod agent;
 mod chance;
+#[cfg(test)]
+mod conformance;
 mod coordinator;
 mod event;
 mod log;

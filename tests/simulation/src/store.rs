@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_protocol::caps::VERDICTS_FACTOR;
 use muster_protocol::fact::{Decided, Fact, Hello, Standing, Welcome};
-use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Names, Reply, Step};
+use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Generation, Names, Reply, Step};
 use muster_protocol::identity::{Era, History, Timestamp};
 use muster_protocol::invariant::{self, Invariant};
 use muster_protocol::mutant;
@@ -86,7 +87,7 @@ impl Store {
             names.entry(name.clone()).or_default().add(command);
         }
         let mut loaded: BTreeMap<BarrierName, Barrier> =
-            names.iter().map(|(name, names)| (name.clone(), self.load(name, names))).collect();
+            names.iter().map(|(name, names)| (name.clone(), self.load(name, names, now))).collect();
         if mutant!(LockAndCountAtOnce) {
             loaded.values_mut().for_each(|barrier| unsee(barrier, seen));
         }
@@ -126,7 +127,7 @@ impl Store {
     }
 
     /// A barrier with only what is named of it.
-    fn load(&self, name: &BarrierName, names: &Names) -> Barrier {
+    fn load(&self, name: &BarrierName, names: &Names, now: Timestamp) -> Barrier {
         let Some(row) = self.tables.barriers.get(name) else { return Barrier::new(name.clone()) };
         let latest = |key| {
             let rounds = row.generations.values().filter(|one| one.id.key.as_ref() == Some(key));
@@ -138,12 +139,15 @@ impl Store {
         let gathering = row.generations.values().filter(|one| one.decided.is_none());
         numbers.extend(gathering.filter(|_| names.gathering).map(|one| one.id.n));
         numbers.extend(row.generations.keys().next_back().filter(|_| names.latest));
-        numbers.extend(row.generations.keys().filter(|_| names.finished));
-        let generations: BTreeMap<_, _> =
-            numbers.iter().filter_map(|n| Some((*n, row.generations.get(n)?.clone()))).collect();
+        let named = numbers.iter().filter_map(|n| Some((*n, row.generations.get(n)?.clone())));
+        // What is past its retention comes bare.
+        let past = row.generations.values().filter(|one| names.finished && is_past(row, one, now));
+        let bare = |one: &Generation| Generation { reports: BTreeMap::new(), waived: BTreeMap::new(), ..one.clone() };
+        let generations: BTreeMap<_, _> = past.map(|one| (one.id.n, bare(one))).chain(named).collect();
+        let numbers = row.generations.keys().copied().filter(|_| names.finished).collect();
         let revisions: BTreeSet<u64> = generations.values().map(|one| one.revision).chain([row.revision]).collect();
         let specs = revisions.iter().filter_map(|at| Some((*at, row.specs.get(at)?.clone()))).collect();
-        Barrier { specs, generations, ..row.clone() }
+        Barrier { specs, generations, numbers, ..row.clone() }
     }
 
     fn write(&mut self, name: &BarrierName, change: &Change) -> Result<(), Broken> {
@@ -218,8 +222,10 @@ impl Store {
         };
         current.era = Some(era.clone());
         let current = *current.history.get_or_insert(hello.history);
-        self.raise(&hello.region, hello.history, hello.head);
-        let index = self.tables.highest.get(&(hello.region.clone(), hello.history)).copied().unwrap_or(0);
+        // Of every life of the log, be it current or not.
+        let highest = self.tables.highest.entry((hello.region.clone(), hello.history)).or_default();
+        *highest = hello.head.max(*highest);
+        let index = *highest;
         let standing = if current == hello.history { Standing::Current } else { Standing::Unknown };
         welcome(standing, index)
     }
@@ -256,7 +262,7 @@ impl Store {
                 None => one.decided.is_none(),
             })
         });
-        let regions = |one: &global::Generation| {
+        let regions = |one: &Generation| {
             row.and_then(|row| row.specs.get(&one.revision)).map(|spec| spec.regions.keys().cloned().collect())
         };
         Looked {
@@ -277,6 +283,16 @@ impl Store {
         }
         count
     }
+}
+
+/// Whether a generation's details, or its verdict once they are gone, are past
+/// their retention.
+fn is_past(row: &Barrier, one: &Generation, now: Timestamp) -> bool {
+    let Some((spec, decided)) = row.specs.get(&row.revision).zip(one.decided.as_ref()) else { return false };
+    let times = if one.closed { u64::from(VERDICTS_FACTOR) } else { 1 };
+    let kept = u64::from(spec.retention_generations) * times;
+    decided.outcome.decided_at.plus_ms(spec.retention_ms.saturating_mul(times)) < now
+        || one.id.n + kept + 1 < row.next_n
 }
 
 /// Takes back what a statement that began earlier could not see.
