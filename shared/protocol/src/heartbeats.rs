@@ -20,6 +20,10 @@
 //! takes the leases of a whole region away costs its clients the time to attach
 //! again, not their places.
 //!
+//! Once the agent has said that a session is silent, its word may land at any
+//! time, so it acknowledges nothing of that session any more: whoever comes
+//! back before it lands attaches at another agent, which refutes it.
+//!
 //! Which sessions are its own is read off the region's state. Instants are what
 //! the caller reads off a clock that never steps back and counts the time the
 //! machine sleeps (`CLOCK_BOOTTIME`), since its zero.
@@ -56,6 +60,8 @@ struct Heard {
     /// The session's owner, by count, while this agent is that.
     attach: u32,
     at: Duration,
+    /// The agent has said so.
+    silent: bool,
 }
 
 /// How this agent stands in its region at an instant.
@@ -114,8 +120,13 @@ impl Heartbeats {
         if session.owner != footing.writer {
             return Took::Attach;
         }
-        let heard = self.heard.entry(id).or_insert(Heard { attach: session.attach, at: footing.now });
-        *heard = Heard { attach: session.attach, at: heard.at.max(footing.now) };
+        let new = Heard { attach: session.attach, at: footing.now, silent: false };
+        let heard = self.heard.entry(id).or_insert(new);
+        let same = heard.attach == session.attach;
+        if same && heard.silent && !mutant!(HeardAfterSilence) {
+            return Took::Unsure;
+        }
+        *heard = Heard { at: heard.at.max(footing.now), ..new };
         Took::Acknowledged { ttl_ms: session.ttl_ms }
     }
 
@@ -132,12 +143,14 @@ impl Heartbeats {
             self.heard.values_mut().for_each(|heard| heard.at = footing.now);
             return Vec::new();
         }
-        let silent = self.heard.iter().filter(|(id, heard)| {
+        let silent = self.heard.iter_mut().filter(|(id, heard)| {
             let silence = footing.now.saturating_sub(heard.at);
-            region.session(**id).is_some_and(|session| silence >= limit(session))
+            heard.silent || region.session(**id).is_some_and(|session| silence >= limit(session))
         });
-        let expire =
-            |(session, heard): (&SessionId, &Heard)| Command::ExpireSession { session: *session, attach: heard.attach };
+        let expire = |(session, heard): (&SessionId, &mut Heard)| {
+            heard.silent = true;
+            Command::ExpireSession { session: *session, attach: heard.attach }
+        };
         silent.take(EXPIRED_AT_ONCE_MAX).map(expire).collect()
     }
 
@@ -154,7 +167,7 @@ impl Heartbeats {
             region.session(*id).as_ref().filter(|session| owned(session)).is_some_and(|s| s.attach == heard.attach)
         });
         for (id, session) in region.sessions().filter(|(_, session)| owned(session)) {
-            self.heard.entry(*id).or_insert(Heard { attach: session.attach, at: now });
+            self.heard.entry(*id).or_insert(Heard { attach: session.attach, at: now, silent: false });
         }
     }
 }

@@ -151,3 +151,21 @@ fn a_session_whose_opening_was_answered_by_nobody_expires_too() {
     let expired = (102..200).find_map(|second| Some((second, agent.look(second).into_iter().next()?)));
     assert_eq!(expired, Some((107, Command::ExpireSession { session: lost, attach: 1 })));
 }
+
+#[test]
+fn what_was_said_to_be_silent_is_acknowledged_no_more() {
+    let mut agent = Agent::new();
+    assert_eq!(agent.expires_between(101, 120), Some(112));
+    // Its word is on its way to the log, and the client asks on.
+    assert_eq!(agent.heartbeat(at(112)), Took::Unsure);
+    assert_eq!(agent.look(113).len(), 1, "the word stands until it is applied or refuted");
+    // Not even a doubt of its own takes it back: it may still land.
+    assert_eq!(agent.machine.look(&agent.world.region, unproven(114)), vec![]);
+    agent.look(115);
+    assert_eq!(agent.heartbeat(at(115)), Took::Unsure);
+    // Another agent heard the session meanwhile, which refutes the word.
+    agent.world.run_as(Writer(2), Command::AttachSession(session()));
+    agent.world.run(Command::AttachSession(session()));
+    assert!(matches!(agent.heartbeat(at(115)), Took::Acknowledged { .. }));
+    assert_eq!(agent.look(116), vec![]);
+}

@@ -93,6 +93,7 @@ mod switch {
         NoPatience, "an entry that is overdue is waited for, however long", "I6";
         LockAndCountAtOnce, "reports are read in the statement that locks", "I6";
         HeartbeatWithoutProof, "a heartbeat is acknowledged without a proven lease and a fresh state", "a loss is known to its client first";
+        HeardAfterSilence, "a heartbeat is acknowledged while its agent's word that the session is silent is on its way", "a loss is known to its client first";
         ExpiryWithoutOwner, "a session expires by the word of an agent that no longer hears it", "a loss is known to its client first";
         FencedArrives, "an arrival counts under a session that a later one fenced", "I8";
         ExcludedCompleteEmpty, "those who are excluded complete a region nobody arrived in", "I1";
