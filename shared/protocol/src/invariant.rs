@@ -174,8 +174,11 @@ impl Acknowledged {
 #[must_use]
 pub fn counted_elsewhere(region: &Region, sent_for: impl Fn(Timestamp) -> Option<u64>) -> Option<Timestamp> {
     let generations = region.barriers().flat_map(|(_, barrier)| barrier.generations());
-    let stamps =
-        generations.flat_map(|generation| generation.arrivals().map(move |(_, arrival)| (generation.id(), arrival.at)));
+    // Who was lost never arrived, and has a stamp of the generation's.
+    let stamps = generations.flat_map(|generation| {
+        let arrived = generation.arrivals().filter(|(_, arrival)| !arrival.lost);
+        arrived.map(move |(_, arrival)| (generation.id(), arrival.at))
+    });
     // A retry carries over what arrived in the round before it.
     stamps.filter(|(id, _)| id.round == 0).find(|(id, at)| sent_for(*at).is_some_and(|n| n != id.n)).map(|(_, at)| at)
 }

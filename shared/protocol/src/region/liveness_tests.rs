@@ -142,6 +142,22 @@ fn who_comes_back_in_time_is_not_lost() {
     assert_eq!((report(&world).failed, report(&world).apart.working), (0, 1));
 }
 
+/// The opening of a session may be said again after it was lost.
+#[test]
+fn who_is_lost_twice_has_the_whole_time_twice() {
+    let mut world = world(&watched(OnLost::Fail));
+    open(&mut world, 1, &["1"]);
+    world.run(expire(1));
+    world.tick(REJOIN_MS - 10);
+    open(&mut world, 1, &["1"]);
+    world.run(expire(1));
+    world.count_time(REJOIN_MS - 5);
+    world.count_time(REJOIN_MS);
+    assert_eq!(report(&world).failed, 0, "the time of the first loss is not that of the second");
+    world.count_time(2 * REJOIN_MS - 5);
+    assert_eq!(report(&world).failed, 1);
+}
+
 #[test]
 fn an_expiry_names_the_owner_it_means() {
     let mut world = world(&watched(OnLost::Fail));

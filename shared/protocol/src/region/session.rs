@@ -21,7 +21,7 @@ use crate::identity::{SessionId, Timestamp, Writer};
 use crate::lease::LeaseClock;
 use crate::mutant;
 use crate::name::{BarrierName, ParticipantId};
-use crate::spec::{OnLost, Slice};
+use crate::spec::{Liveness, OnLost, Slice};
 
 /// A client's liveness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,15 +207,36 @@ impl Region {
         self.changed(&work.barrier, work.n, before, after, effects);
     }
 
-    /// The time to rejoin has passed: the loss acts.
+    /// The time to rejoin counts from when the region clock moved after the
+    /// loss.
+    pub(super) fn count_rejoin(&mut self, id: SessionId, work: &Work) {
+        let clock_ms = self.clock_ms;
+        let Ok((generation, _)) = self.generation_mut(&work.barrier, work.n) else { return };
+        let worker = generation.workers.get_mut(&work.participant).filter(|worker| worker.session == id);
+        if let Some(lost) = worker.and_then(|worker| worker.lost.as_mut()) {
+            lost.clock_ms = clock_ms;
+        }
+    }
+
+    /// The time to rejoin has passed: the loss acts. A session that was lost,
+    /// came back and is lost again has its whole time again.
     pub(super) fn rejoin_is_due(&mut self, id: SessionId, work: &Work, effects: &mut Vec<Effect>) {
-        let index = self.index;
+        let (index, clock_ms) = (self.index, self.clock_ms);
         let Ok((generation, Some(slice))) = self.generation_mut(&work.barrier, work.n) else { return };
         let before = generation.report_key();
+        let lost = generation.workers.get(&work.participant).and_then(|worker| worker.lost);
+        let rejoin_ms = slice.liveness.map_or(0, rejoin_ms);
+        if lost.is_none_or(|lost| lost.clock_ms.saturating_add(rejoin_ms) > clock_ms) {
+            return;
+        }
         generation.lose(index, slice, id, &work.participant);
         let after = generation.report_key();
         self.changed(&work.barrier, work.n, before, after, effects);
     }
+}
+
+fn rejoin_ms(liveness: Liveness) -> u64 {
+    if mutant!(LossEarly) { 0 } else { liveness.rejoin_ms }
 }
 
 impl Generation {
@@ -280,8 +301,7 @@ impl Generation {
         };
         let worker = self.workers.get_mut(id)?;
         worker.lost = Some(Lost { clock_ms });
-        let rejoin_ms = if mutant!(LossEarly) { 0 } else { liveness.rejoin_ms };
-        (liveness.on_lost != OnLost::Wait).then_some(rejoin_ms)
+        (liveness.on_lost != OnLost::Wait).then(|| rejoin_ms(liveness))
     }
 
     /// Who did not come back has failed, or is no longer expected.

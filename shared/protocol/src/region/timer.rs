@@ -51,8 +51,10 @@ impl Region {
         let reply = self.advance_clock(epoch, from_ms, to_ms)?;
         for (after_ms, timer) in core::mem::take(&mut self.armed) {
             let due_ms = self.clock_ms.saturating_add(after_ms);
-            if let Timer::Deadline { barrier, n } = &timer {
-                self.set_deadline(barrier, *n, due_ms);
+            match &timer {
+                Timer::Deadline { barrier, n } => self.set_deadline(barrier, *n, due_ms),
+                Timer::Rejoin { session, work } => self.count_rejoin(*session, work),
+                Timer::Orphan { .. } => {}
             }
             self.timers.insert((due_ms, timer));
         }
