@@ -215,6 +215,7 @@ impl World {
             let from_ms = self.regions[&name].clock_ms();
             let at = Timestamp(self.now_ms);
             self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms, at });
+            self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms, at });
             self.region(&name, Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms + by_ms, at });
         }
         let due = self.barriers.values().flat_map(|barrier| barrier.generations.values());

@@ -91,10 +91,13 @@ pub struct Region {
     taken: BTreeMap<(BarrierName, u64), (GenerationId, Option<Digest>)>,
     /// What the region clock will do, and when.
     timers: BTreeSet<(u64, Timer)>,
-    /// What it will do so many milliseconds after it next moves. It was last
-    /// moved some time ago, nobody here knows how long: counted from there a
-    /// timer would be early by that.
+    /// What it will do so many milliseconds after it has moved twice. It was
+    /// last moved some time ago, nobody here knows how long, and the move that
+    /// comes next may be on its way already, with the time until it set out:
+    /// counted from either a timer would be early by that.
     armed: Vec<(u64, Timer)>,
+    /// How many of these, the first, have seen it move once.
+    ripe: u32,
     /// When details of finished generations go.
     retentions: BTreeSet<(u64, BarrierName, u64)>,
     /// Overrides of regional barriers, the latest ones.
@@ -208,6 +211,7 @@ impl Region {
             taken: BTreeMap::new(),
             timers: BTreeSet::new(),
             armed: Vec::new(),
+            ripe: 0,
             retentions: BTreeSet::new(),
             audit: VecDeque::new(),
         }

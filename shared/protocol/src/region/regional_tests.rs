@@ -129,6 +129,20 @@ fn failures_and_overrides_are_as_with_any_barrier() {
     assert_eq!(actions, ["abort", "release", "waive", "retry"]);
 }
 
+/// The decider looks at the time with each report, not only when it is due.
+#[test]
+fn a_first_arrival_after_a_late_tick_finds_its_time_not_over() {
+    let mut world = world(Generations::Single, |_| {});
+    world.count_time(60_000);
+    come(&mut world, 1, "1");
+    assert_eq!(state(&world, 1), State::Gathering);
+    world.count_time(61_000);
+    world.count_time(120_999);
+    assert_eq!(state(&world, 1), State::Gathering);
+    world.count_time(121_000);
+    assert_eq!(cause(&world, 1), BreakReason::DeadlineExceeded);
+}
+
 #[test]
 fn a_deadline_counts_on_the_region_clock() {
     let mut world = world(Generations::Cyclic, |_| {});
@@ -138,14 +152,16 @@ fn a_deadline_counts_on_the_region_clock() {
     world.tick(60_000);
     assert_eq!(cause(&world, 1), BreakReason::DeadlineExceeded);
     // The next opened by itself: its time begins with its first arrival. That
-    // came just before the leader counted a minute: it is not charged with it.
+    // came just before the leader's count of a minute was applied, and that may
+    // have set out before it: it is not charged with it.
     world.tick(500_000);
     assert_eq!(state(&world, 2), State::Gathering);
     come(&mut world, 2, "1");
     world.count_time(560_000);
-    world.count_time(619_999);
+    world.count_time(565_000);
+    world.count_time(624_999);
     assert_eq!(state(&world, 2), State::Gathering);
-    world.count_time(620_000);
+    world.count_time(625_000);
     assert_eq!(cause(&world, 2), BreakReason::DeadlineExceeded);
 }
 

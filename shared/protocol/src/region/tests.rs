@@ -122,6 +122,7 @@ impl World {
     /// waits for it from when it begins to wait.
     pub(crate) fn tick(&mut self, to_ms: u64) {
         self.count_time(self.region.clock_ms());
+        self.count_time(self.region.clock_ms());
         self.count_time(to_ms);
     }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Barrier, Effect, Generation, Refusal, Region, Reply, Work};
 use crate::caps;
 use crate::identity::{Epoch, SessionId, Timestamp};
+use crate::mutant;
 use crate::name::BarrierName;
 
 /// What there is to look at when the region clock comes to a time.
@@ -49,14 +50,14 @@ impl Region {
         effects: &mut Vec<Effect>,
     ) -> Result<Reply, Refusal> {
         let reply = self.advance_clock(epoch, from_ms, to_ms)?;
-        for (after_ms, timer) in core::mem::take(&mut self.armed) {
-            let due_ms = self.clock_ms.saturating_add(after_ms);
-            match &timer {
-                Timer::Deadline { barrier, n } => self.set_deadline(barrier, *n, due_ms),
-                Timer::Rejoin { session, work } => self.count_rejoin(*session, work),
-                Timer::Orphan { .. } => {}
-            }
-            self.timers.insert((due_ms, timer));
+        let ripe = if mutant!(CountsOnItsWay) { self.armed.len() } else { self.ripe as usize };
+        let unripe = self.armed.split_off(ripe.min(self.armed.len()));
+        for (after_ms, timer) in &unripe {
+            self.count_from_here(*after_ms, timer);
+        }
+        for (after_ms, timer) in core::mem::replace(&mut self.armed, unripe) {
+            self.count_from_here(after_ms, &timer);
+            self.timers.insert((self.clock_ms.saturating_add(after_ms), timer));
         }
         while let Some((due_ms, _)) = self.timers.first()
             && *due_ms <= self.clock_ms
@@ -74,7 +75,19 @@ impl Region {
         {
             self.close(&barrier, n);
         }
+        // Whoever counts next has applied this.
+        self.ripe = u32::try_from(self.armed.len()).unwrap_or(u32::MAX);
         Ok(reply)
+    }
+
+    /// Whoever may look at the time of what waits before it is due finds it not
+    /// over.
+    fn count_from_here(&mut self, after_ms: u64, timer: &Timer) {
+        match timer {
+            Timer::Deadline { barrier, n } => self.set_deadline(barrier, *n, self.clock_ms.saturating_add(after_ms)),
+            Timer::Rejoin { session, work } => self.count_rejoin(*session, work),
+            Timer::Orphan { .. } => {}
+        }
     }
 
     /// When a session, a loss or a deadline waits for the region clock next, in
@@ -82,7 +95,7 @@ impl Region {
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         let next = self.timers.first().map(|(due_ms, _)| *due_ms);
-        // What is armed counts from the next time the clock moves: now.
+        // What is armed counts from the next times the clock moves: now.
         if self.armed.is_empty() { next } else { Some(self.clock_ms) }
     }
 

@@ -101,6 +101,7 @@ impl From<Region> for super::Region {
             taken: BTreeMap::new(),
             timers: BTreeSet::new(),
             armed: Vec::new(),
+            ripe: 0,
             retentions: BTreeSet::new(),
             audit: VecDeque::new(),
         }
