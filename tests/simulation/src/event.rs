@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use muster_protocol::fact::{Fact, Heartbeat, Hello, Welcome};
-use muster_protocol::global::{Command, Step};
+use muster_protocol::global::{self, Command, Step};
 use muster_protocol::identity::{Epoch, SessionId, Writer};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::outcome::Outcome;
@@ -222,6 +222,8 @@ pub(crate) enum Said {
     Looked(Looked),
     /// What a coordinator answered.
     Step(Box<Step>),
+    /// What a barrier of regional scope answered.
+    Regional(Box<Result<global::Reply, global::Refusal>>),
 }
 
 /// What an agent asks of its region's log.

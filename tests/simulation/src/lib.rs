@@ -28,6 +28,7 @@ pub mod mutants;
 mod network;
 mod operator;
 mod participant;
+mod regional;
 mod run;
 mod scene;
 mod sessions;

@@ -3,6 +3,7 @@
 //! again until it is answered.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use muster_protocol::global::{Command, Expect};
@@ -12,7 +13,7 @@ use muster_protocol::participants::IdSet;
 use muster_protocol::spec::{Generations, Spec};
 
 use crate::chance::Chance;
-use crate::event::{Ask, Asked, Event, Said, ToClient, ToCoordinator};
+use crate::event::{Ask, Asked, Event, Said, ToAgent, ToClient, ToCoordinator};
 use crate::network::{Link, Way};
 use crate::scene::Scene;
 use crate::workload::{Plan, Workload};
@@ -23,13 +24,24 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often what is in force in the end is put in force again.
 const CONFIRM: Duration = Duration::from_secs(10);
 
+/// The pause before what was not done is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// One step.
 struct Act {
     /// Not before this.
     at: Duration,
+    to: To,
     barrier: BarrierName,
     command: Command,
     dry_run: bool,
+}
+
+/// Who decides it: the coordinators, or one of these agents' region.
+#[derive(Clone)]
+enum To {
+    Coordinators,
+    Agents(Range<usize>),
 }
 
 /// The operator.
@@ -37,17 +49,21 @@ pub(crate) struct Operator {
     index: usize,
     acts: VecDeque<Act>,
     /// What is to be in force in the end.
-    last: Vec<(BarrierName, Command)>,
+    last: Vec<(To, BarrierName, Command)>,
     waiting_for: Option<u64>,
 }
 
 impl Operator {
     pub(crate) fn new(index: usize, chance: &mut Chance, workload: &Workload) -> Self {
-        let mut acts: Vec<Act> = workload.barriers.iter().flat_map(|plan| acts(chance, plan)).collect();
+        let to = |plan: &Plan| match plan.home() {
+            None => To::Coordinators,
+            Some(home) => To::Agents(workload.agents_of(home)),
+        };
+        let mut acts: Vec<Act> = workload.barriers.iter().flat_map(|plan| acts(chance, plan, &to(plan))).collect();
         acts.sort_by_key(|act| act.at);
         let last = workload.barriers.iter().map(|plan| {
             let spec = plan.later.last().unwrap_or(&plan.spec);
-            (plan.spec.name.clone(), define(spec, Expect::Anything))
+            (to(plan), plan.spec.name.clone(), define(spec, Expect::Anything))
         });
         Self { index, acts: acts.into(), last: last.collect(), waiting_for: None }
     }
@@ -61,10 +77,17 @@ impl Operator {
             ToClient::Go => {}
             ToClient::Silence { call } if self.waiting_for == Some(call) => {}
             ToClient::Told { call, said } if self.waiting_for == Some(call) => {
-                if let Said::Step(step) = *said {
-                    scene.note(|| format!("the operator is told {:?}", step.reply));
-                    self.acts.pop_front();
-                }
+                let reply = match &*said {
+                    Said::Step(step) => &step.reply,
+                    Said::Regional(reply) => reply,
+                    said => {
+                        scene.note(|| format!("the operator is told {said:?}"));
+                        self.waiting_for = None;
+                        return scene.after(AGAIN, Event::Client { client: self.index, what: ToClient::Go });
+                    }
+                };
+                scene.note(|| format!("the operator is told {reply:?}"));
+                self.acts.pop_front();
             }
             ToClient::Silence { .. } | ToClient::Told { .. } | ToClient::Beat { .. } => return,
         }
@@ -80,27 +103,37 @@ impl Operator {
         }
         let what =
             Ask::Decide { barrier: act.barrier.clone(), command: Box::new(act.command.clone()), dry_run: act.dry_run };
-        self.ask(scene, what);
+        let to = act.to.clone();
+        self.ask(scene, &to, what);
     }
 
     /// A call that was sent again may arrive long after its answer, so what is
     /// meant to be in force in the end is put in force again now and then.
     fn confirm(&mut self, scene: &mut Scene) {
         scene.after(CONFIRM, Event::Client { client: self.index, what: ToClient::Go });
-        for (barrier, command) in self.last.clone() {
-            self.ask(scene, Ask::Decide { barrier, command: Box::new(command), dry_run: false });
+        for (to, barrier, command) in self.last.clone() {
+            self.ask(scene, &to, Ask::Decide { barrier, command: Box::new(command), dry_run: false });
         }
         self.waiting_for = None;
     }
 
-    fn ask(&mut self, scene: &mut Scene, what: Ask) {
+    fn ask(&mut self, scene: &mut Scene, to: &To, what: Ask) {
         let call = scene.next_call();
         self.waiting_for = Some(call);
         scene.after(CALL_TIMEOUT, Event::Client { client: self.index, what: ToClient::Silence { call } });
-        let coordinator = scene.chance.below(2);
         let asked = Box::new(Asked { call, client: self.index, what });
-        let event = Event::Coordinator { coordinator, life: u32::MAX, what: ToCoordinator::Asked(asked) };
-        scene.send(Link::ClientsCoordinator(coordinator), Way::There, event);
+        match to {
+            To::Coordinators => {
+                let coordinator = scene.chance.below(2);
+                let event = Event::Coordinator { coordinator, life: u32::MAX, what: ToCoordinator::Asked(asked) };
+                scene.send(Link::ClientsCoordinator(coordinator), Way::There, event);
+            }
+            To::Agents(agents) => {
+                let agent = agents.start + scene.chance.below(agents.len());
+                let event = Event::Agent { agent, life: u32::MAX, what: ToAgent::Asked(asked) };
+                scene.send(Link::ClientsAgent(agent), Way::There, event);
+            }
+        }
     }
 }
 
@@ -113,19 +146,19 @@ fn define(spec: &Spec, expect: Expect) -> Command {
 }
 
 /// What is done to one barrier, in the order of time.
-fn acts(chance: &mut Chance, plan: &Plan) -> Vec<Act> {
+fn acts(chance: &mut Chance, plan: &Plan, to: &To) -> Vec<Act> {
     let mut acts = Vec::new();
     let mut at = Duration::ZERO;
     let mut add = |chance: &mut Chance, pauses: bool, command, dry_run| {
         at += Duration::from_millis(if pauses { chance.within(200..=12_000) } else { 0 });
-        acts.push(Act { at, barrier: plan.spec.name.clone(), command, dry_run });
+        acts.push(Act { at, to: to.clone(), barrier: plan.spec.name.clone(), command, dry_run });
     };
     add(chance, false, define(&plan.spec, Expect::NewOrEqual), false);
     for later in &plan.later {
         if chance.permille(400) {
             add(chance, true, Command::Delete { force: true, by: by("the plan changed") }, false);
         }
-        let tried = chance.permille(300);
+        let tried = chance.permille(300) && plan.home().is_none();
         add(chance, true, define(later, Expect::Anything), tried);
         add(chance, false, define(later, Expect::Anything), false);
     }
@@ -137,9 +170,13 @@ fn acts(chance: &mut Chance, plan: &Plan) -> Vec<Act> {
     if chance.permille(400) {
         add(chance, true, Command::Open { key: plan.keys.first().cloned() }, false);
     }
-    if !plan.keys.is_empty() {
+    if !plan.keys.is_empty() && plan.home().is_none() {
         let key = Some(chance.pick(&plan.keys).clone());
         add(chance, true, Command::Open { key }, true);
+    }
+    if let Some(twin) = &plan.twin {
+        let (barrier, command) = (plan.spec.name.clone(), define(twin, Expect::NewOrEqual));
+        acts.push(Act { at, to: To::Coordinators, barrier, command, dry_run: false });
     }
     acts
 }
@@ -150,7 +187,8 @@ fn overrule(chance: &mut Chance, plan: &Plan, add: &mut impl FnMut(&mut Chance, 
     let n = chance.within(1..=most);
     let regions: Vec<&RegionName> = plan.spec.regions.keys().collect();
     let region = (*chance.pick(&regions)).clone();
-    match chance.within(0..=5) {
+    // What a region decides alone is rarer, so it is overruled more often.
+    match chance.within(0..=if plan.home().is_some() { 4 } else { 5 }) {
         0 => add(chance, true, Command::Release { n, by: by("it has to go on") }, false),
         1 => add(chance, true, Command::Waive { n, region, participants: None, by: by("it is away") }, false),
         2 => {

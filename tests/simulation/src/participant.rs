@@ -30,6 +30,8 @@ pub(crate) struct Participant {
     who: ParticipantId,
     /// Agents of its region.
     agents: Vec<usize>,
+    /// Its region decides the barrier.
+    regional: bool,
     until_n: u64,
     keys: Vec<Key>,
     /// Arrivals that say they failed, in a thousand.
@@ -60,6 +62,7 @@ pub(crate) struct Role {
     pub(crate) barrier: BarrierName,
     pub(crate) who: ParticipantId,
     pub(crate) agents: Vec<usize>,
+    pub(crate) regional: bool,
     pub(crate) until_n: u64,
     pub(crate) keys: Vec<Key>,
     pub(crate) failing: u64,
@@ -70,7 +73,19 @@ pub(crate) struct Role {
 
 impl Participant {
     pub(crate) fn new(index: usize, role: Role) -> Self {
-        let Role { region, region_name, barrier, who, agents, until_n, mut keys, failing, regretted, watched } = role;
+        let Role {
+            region,
+            region_name,
+            barrier,
+            who,
+            agents,
+            regional,
+            until_n,
+            mut keys,
+            failing,
+            regretted,
+            watched,
+        } = role;
         keys.reverse();
         let keyed = !keys.is_empty();
         let which = keys.last().cloned().map(Which::Key);
@@ -82,6 +97,7 @@ impl Participant {
             barrier,
             who,
             agents,
+            regional,
             until_n,
             keys,
             failing,
@@ -144,7 +160,7 @@ impl Participant {
         let call = scene.next_call();
         self.waiting_for = Some(call);
         scene.after(CALL_TIMEOUT, Event::Client { client: self.index, what: ToClient::Silence { call } });
-        let looks = matches!(what, Ask::Look { .. });
+        let looks = matches!(what, Ask::Look { .. }) && !self.regional;
         let asked = Box::new(Asked { call, client: self.index, what });
         if looks {
             let coordinator = scene.chance.below(2);
@@ -196,7 +212,9 @@ impl Participant {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
                 self.opened(scene, ttl_ms, attempt, done);
             }
-            Said::NotDone | Said::Unknown | Said::Step(_) | Said::Heard { .. } | Said::Over => self.go(scene, 200),
+            Said::NotDone | Said::Unknown | Said::Step(_) | Said::Regional(_) | Said::Heard { .. } | Said::Over => {
+                self.go(scene, 200)
+            }
         }
     }
 
@@ -290,7 +308,7 @@ impl Participant {
     }
 
     fn ended(&mut self, scene: &mut Scene, outcome: &Outcome) {
-        if let Err(what) = scene.told.heard(self.region, outcome) {
+        if let Err(what) = scene.told.heard(self.region, self.regional.then_some(self.region), outcome) {
             scene.violated(Invariant::OneOutcome, what);
         }
         self.leave_session(scene);

@@ -55,10 +55,6 @@ impl Store {
         Self { tables, era: Era::new("simulated"), past: keeps_past.then(Vec::new) }
     }
 
-    pub(crate) fn barriers(&self) -> impl Iterator<Item = &Barrier> {
-        self.tables.barriers.values()
-    }
-
     pub(crate) fn barrier(&self, name: &BarrierName) -> Option<&Barrier> {
         self.tables.barriers.get(name)
     }
@@ -255,22 +251,7 @@ impl Store {
     }
 
     pub(crate) fn look(&self, name: &BarrierName, key: Option<&Key>) -> Looked {
-        let row = self.tables.barriers.get(name);
-        let newest = row.and_then(|row| {
-            row.generations.values().rev().find(|one| match key {
-                Some(key) => one.id.key.as_ref() == Some(key),
-                None => one.decided.is_none(),
-            })
-        });
-        let regions = |one: &Generation| {
-            row.and_then(|row| row.specs.get(&one.revision)).map(|spec| spec.regions.keys().cloned().collect())
-        };
-        Looked {
-            defined: row.is_some_and(|row| !row.deleted),
-            next_n: row.map_or(1, |row| row.next_n),
-            round: newest.map_or(0, |one| one.id.round),
-            found: newest.and_then(|one| Some((one.id.n, regions(one)?))),
-        }
+        Looked::at(self.tables.barriers.get(name), key)
     }
 
     /// Loses the latest transactions, as a failover to a lagging replica does.
@@ -282,6 +263,27 @@ impl Store {
             self.tables = tables.clone();
         }
         count
+    }
+}
+
+impl Looked {
+    /// What is seen of a row.
+    pub(crate) fn at(row: Option<&Barrier>, key: Option<&Key>) -> Self {
+        let newest = row.and_then(|row| {
+            row.generations.values().rev().find(|one| match key {
+                Some(key) => one.id.key.as_ref() == Some(key),
+                None => one.decided.is_none(),
+            })
+        });
+        let regions = |one: &Generation| {
+            row.and_then(|row| row.specs.get(&one.revision)).map(|spec| spec.regions.keys().cloned().collect())
+        };
+        Self {
+            defined: row.is_some_and(|row| !row.deleted),
+            next_n: row.map_or(1, |row| row.next_n),
+            round: newest.map_or(0, |one| one.id.round),
+            found: newest.and_then(|one| Some((one.id.n, regions(one)?))),
+        }
     }
 }
 

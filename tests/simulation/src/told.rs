@@ -12,8 +12,9 @@ use crate::sightings::{Sight, Sightings};
 /// Outcomes by generation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
-    /// As they were committed.
-    decided: BTreeMap<(BarrierName, u64), Digest>,
+    /// As they became durable, at the coordinator or in the region that
+    /// decides the barrier.
+    decided: BTreeMap<(Option<usize>, BarrierName, u64), Digest>,
     /// As clients of each region were told.
     heard: BTreeMap<(usize, BarrierName, u64), Digest>,
     /// The store lost transactions: what was decided may be decided anew.
@@ -21,8 +22,14 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// An outcome was committed. Says what is wrong, if anything is.
-    pub(crate) fn decided(&mut self, outcome: &Outcome, seen: &mut Sightings) -> Result<(), String> {
+    /// An outcome became durable, in a region if that decides alone. Says what
+    /// is wrong, if anything is.
+    pub(crate) fn decided(
+        &mut self,
+        home: Option<usize>,
+        outcome: &Outcome,
+        seen: &mut Sightings,
+    ) -> Result<(), String> {
         let sight = match &outcome.verdict {
             Verdict::Released(_) => Some(Sight::Released),
             Verdict::Broken(broken) => match broken.reason {
@@ -36,25 +43,26 @@ impl Told {
         };
         sight.into_iter().for_each(|sight| seen.sight(sight));
         let (id, digest) = (&outcome.generation, outcome.digest());
-        let first = *self.decided.entry((id.barrier.clone(), id.n)).or_insert(digest);
+        let first = *self.decided.entry((home, id.barrier.clone(), id.n)).or_insert(digest);
         if first == digest {
             return Ok(());
         }
         if self.rolled_back {
-            self.decided.insert((id.barrier.clone(), id.n), digest);
+            self.decided.insert((home, id.barrier.clone(), id.n), digest);
             return Ok(());
         }
         Err(format!("{id} was decided in two ways"))
     }
 
-    /// A client of a region was told an outcome.
-    pub(crate) fn heard(&mut self, region: usize, outcome: &Outcome) -> Result<(), String> {
+    /// A client of a region was told an outcome, which that region decided
+    /// alone if it is its `home`.
+    pub(crate) fn heard(&mut self, region: usize, home: Option<usize>, outcome: &Outcome) -> Result<(), String> {
         let (id, digest) = (&outcome.generation, outcome.digest());
         let first = *self.heard.entry((region, id.barrier.clone(), id.n)).or_insert(digest);
         if first != digest {
             return Err(format!("clients of one region were told two outcomes of {id}"));
         }
-        let decided = self.decided.get(&(id.barrier.clone(), id.n));
+        let decided = self.decided.get(&(home, id.barrier.clone(), id.n));
         if decided != Some(&digest) && !self.rolled_back {
             return Err(format!("a client was told an outcome of {id} that was never decided"));
         }

@@ -9,9 +9,11 @@ use muster_protocol::entry::{Body, Entry, Witness};
 use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
 use muster_protocol::invariant::{self, Acknowledged, Invariant};
 use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
+use muster_protocol::outcome::Outcome;
 use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
 use muster_protocol::replica::Logged;
 
+use crate::regional::Regional;
 use crate::sessions::{Sessions, owners};
 use crate::sightings::{Sight, Sightings};
 
@@ -41,6 +43,9 @@ pub(crate) struct Truth {
     /// Outcomes as they were first applied.
     outcomes: BTreeMap<(BarrierName, u64), Digest>,
     pub(crate) sessions: Sessions,
+    regional: Regional,
+    /// What the last entry decided.
+    pub(crate) decided: Vec<Outcome>,
     /// The log was set back: what was acknowledged may be gone.
     pub(crate) set_back: bool,
 }
@@ -62,6 +67,8 @@ impl Truth {
             acknowledged: Vec::new(),
             outcomes: BTreeMap::new(),
             sessions: Sessions::default(),
+            regional: Regional::default(),
+            decided: Vec::new(),
             set_back: false,
         }
     }
@@ -113,6 +120,7 @@ impl Truth {
         seen.sight_if(conflicts, Sight::ConflictAlarm);
         let ticked = entry.body.commands.iter().any(|command| matches!(command, Command::Ticked { .. }));
         self.sessions.landed(&self.region, &effects, ticked, now, &mut of_sessions, seen);
+        self.decided = self.regional.landed(&self.region, &entry.body.commands, &effects, now, &mut findings, seen);
         if !self.set_back {
             findings.append(&mut of_sessions);
         }

@@ -7,6 +7,7 @@
 //! [`crate::sightings`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
@@ -52,6 +53,15 @@ pub(crate) struct Plan {
     pub(crate) keys: Vec<Key>,
     /// Definitions the operator puts in force, one after the other.
     pub(crate) later: Vec<Spec>,
+    /// Somebody defines the name at the coordinator too, where it can't be had.
+    pub(crate) twin: Option<Spec>,
+}
+
+impl Plan {
+    /// The region that decides it, if one does.
+    pub(crate) fn home(&self) -> Option<&RegionName> {
+        self.spec.regions.keys().next().filter(|_| self.spec.scope == Scope::Regional)
+    }
 }
 
 /// Which data may come back from a backup.
@@ -71,7 +81,10 @@ impl Workload {
         let names = ["ap", "eu", "us"];
         let regions: Vec<RegionName> =
             names.iter().take(chance.within(1..=3) as usize).map(|name| name.parse().expect("a name")).collect();
-        let barriers = (0..chance.within(1..=2)).map(|number| plan(chance, number, &regions)).collect();
+        let mut barriers: Vec<Plan> = (0..chance.within(1..=2)).map(|number| plan(chance, number, &regions)).collect();
+        if chance.permille(350) {
+            barriers.push(regional(chance, &regions));
+        }
         let rough = chance.permille(700);
         let mut workload = Self {
             agents_per_region: chance.within(1..=3) as usize,
@@ -106,6 +119,12 @@ impl Workload {
             }
         }
         workload
+    }
+
+    /// The agents of a region, by their numbers.
+    pub(crate) fn agents_of(&self, region: &RegionName) -> Range<usize> {
+        let at = self.regions.iter().position(|name| name == region).unwrap_or(0);
+        at * self.agents_per_region..(at + 1) * self.agents_per_region
     }
 
     fn fault(&self, chance: &mut Chance) -> (Duration, Fault) {
@@ -144,20 +163,36 @@ impl Workload {
 }
 
 fn plan(chance: &mut Chance, number: u64, regions: &[RegionName]) -> Plan {
-    let name: BarrierName = format!("sim/b{number}").parse().expect("a name");
+    let name = format!("sim/b{number}").parse().expect("a name");
+    plan_of(chance, &name, regions, Scope::Global)
+}
+
+/// A barrier that one region decides.
+fn regional(chance: &mut Chance, regions: &[RegionName]) -> Plan {
+    let name = "sim/local".parse().expect("a name");
+    let home = chance.pick(regions).clone();
+    let mut plan = plan_of(chance, &name, &[home.clone()], Scope::Regional);
+    if chance.permille(300) {
+        let twin = spec(chance, &name, regions, Scope::Global, Generations::Single);
+        plan.twin = Some(twin).filter(|twin| twin.regions.contains_key(&home));
+    }
+    plan
+}
+
+fn plan_of(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], scope: Scope) -> Plan {
     let generations = match chance.within(0..=3) {
         0 => Generations::Single,
         1 | 2 => Generations::Cyclic,
         _ => Generations::Keyed { max_open: chance.within(1..=3) as u32 },
     };
-    let first = spec(chance, &name, regions, generations);
+    let first = spec(chance, name, regions, scope, generations);
     let changes = if generations == Generations::Cyclic { chance.within(0..=2) } else { chance.within(0..=1) };
     let mut later: Vec<Spec> = Vec::new();
     for _ in 0..changes {
         // A change of one field is the rule, a change of everything the exception.
         later.push(match chance.permille(500) {
             true => Spec { owner: format!("owner-{}", chance.within(0..=3)), ..first.clone() },
-            false => spec(chance, &name, regions, generations),
+            false => spec(chance, name, regions, scope, generations),
         });
     }
     let most = |region: &RegionName| {
@@ -177,14 +212,20 @@ fn plan(chance: &mut Chance, number: u64, regions: &[RegionName]) -> Plan {
         _ => Vec::new(),
     };
     let until_n = if generations == Generations::Single { 1 } else { chance.within(1..=5) };
-    Plan { spec: first, people, until_n, keys, later }
+    Plan { spec: first, people, until_n, keys, later, twin: None }
 }
 
-fn spec(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], generations: Generations) -> Spec {
+fn spec(
+    chance: &mut Chance,
+    name: &BarrierName,
+    regions: &[RegionName],
+    scope: Scope,
+    generations: Generations,
+) -> Spec {
     let mut taken: BTreeMap<RegionName, Slice> = BTreeMap::new();
     for region in regions {
         if chance.permille(850) || taken.is_empty() {
-            let slice = slice(chance);
+            let slice = slice(chance, scope);
             taken.insert(region.clone(), slice);
         }
     }
@@ -194,7 +235,7 @@ fn spec(chance: &mut Chance, name: &BarrierName, regions: &[RegionName], generat
         description: String::new(),
         owner: String::new(),
         labels: BTreeMap::new(),
-        scope: Scope::Global,
+        scope,
         release_when: rule(chance, &taken),
         regions: taken,
         generations,
@@ -218,15 +259,15 @@ fn rule(chance: &mut Chance, regions: &BTreeMap<RegionName, Slice>) -> Rule {
     }
 }
 
-fn liveness(chance: &mut Chance) -> Liveness {
-    Liveness {
-        ttl_ms: chance.within(3_000..=10_000),
-        rejoin_ms: chance.within(0..=20_000),
-        on_lost: *chance.pick(&[OnLost::Fail, OnLost::Exclude]),
-    }
+fn liveness(chance: &mut Chance, scope: Scope) -> Liveness {
+    let on_lost = match scope {
+        Scope::Global => *chance.pick(&[OnLost::Fail, OnLost::Exclude]),
+        Scope::Regional => *chance.pick(&[OnLost::Fail, OnLost::Exclude, OnLost::Wait]),
+    };
+    Liveness { ttl_ms: chance.within(3_000..=10_000), rejoin_ms: chance.within(0..=20_000), on_lost }
 }
 
-fn slice(chance: &mut Chance) -> Slice {
+fn slice(chance: &mut Chance, scope: Scope) -> Slice {
     let count = chance.within(1..=3);
     let participants = match chance.permille(500) {
         true => Participants::Count(count as u32),
@@ -238,9 +279,9 @@ fn slice(chance: &mut Chance) -> Slice {
         failures_max: u32::from(chance.permille(500)),
         fail_fast: chance.permille(700),
         keep_arrivals: chance.permille(600),
-        liveness: chance.permille(400).then(|| liveness(chance)),
+        liveness: chance.permille(400).then(|| liveness(chance, scope)),
         outputs_bytes_max: 1_000,
         deadline_ms: None,
-        retention_ms: 3_600_000,
+        retention_ms: if scope == Scope::Regional && chance.permille(300) { 5_000 } else { 3_600_000 },
     }
 }

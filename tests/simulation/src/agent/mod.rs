@@ -7,12 +7,14 @@
 //! lead       one turn of leading after the other
 //! hear       what comes down, and what is told up
 //! serve      calls of clients
+//! regional   what is said to barriers that the region decides
 //! sessions   their heartbeats
 //! ```
 
 mod hear;
 mod lead;
 mod log;
+mod regional;
 mod serve;
 mod sessions;
 
@@ -86,6 +88,8 @@ pub(crate) struct Process {
 /// Whose answer a ticket is.
 enum Whose {
     Client { asked: Box<Asked>, command: Command },
+    Regional { asked: Box<Asked> },
+    Looking { asked: Box<Asked> },
     TookOver,
     Led,
     Fact,

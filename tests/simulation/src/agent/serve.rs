@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_protocol::generation::GenerationId;
 use muster_protocol::global;
 use muster_protocol::invariant::{Acknowledged, Acknowledgement, Invariant};
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, Key};
 use muster_protocol::region::{Arrive, Command, OpenSession, Region, Reply, Withdraw, Work};
 use muster_protocol::replica::{Answer, Ticket};
 
@@ -68,21 +68,34 @@ impl Agent {
                 let command = Command::CloseSession(*session);
                 return self.submit_of_session(scene, asked, command);
             }
-            Ask::Look { .. } | Ask::Decide { .. } => return,
+            Ask::Look { .. } => return self.read_anew(scene, Whose::Looking { asked: Box::new(asked) }),
+            Ask::Decide { .. } => return self.say_to_regional(scene, asked),
         };
         let Some(process) = &mut self.process else { return };
         match find(process.replica.region(), &barrier, &which) {
             Some(id) => self.serve(scene, asked, id),
             None => {
                 if let (Ask::Arrive { .. } | Ask::OpenSession { .. }, Which::Key(key)) = (&asked.what, &which) {
-                    let command = Box::new(global::Command::Open { key: Some(key.clone()) });
-                    let what = Ask::Decide { barrier: barrier.clone(), command, dry_run: false };
-                    self.ask_coordinator(scene, what);
+                    self.open(scene, &barrier, key);
                 }
                 scene.after(HOLD, self.event(ToAgent::Patience { call: asked.call }));
                 if let Some(process) = &mut self.process {
                     process.kept.push(Kept { asked, barrier, n: None });
                 }
+            }
+        }
+    }
+
+    /// Asks whoever decides the barrier to open a key.
+    fn open(&mut self, scene: &mut Scene, barrier: &BarrierName, key: &Key) {
+        let command = global::Command::Open { key: Some(key.clone()) };
+        let regional =
+            self.process.as_ref().is_some_and(|one| one.replica.region().regional_barrier(barrier).is_some());
+        match regional {
+            true => self.open_regional(scene, barrier, command),
+            false => {
+                let what = Ask::Decide { barrier: barrier.clone(), command: Box::new(command), dry_run: false };
+                self.ask_coordinator(scene, what);
             }
         }
     }
@@ -192,6 +205,8 @@ impl Agent {
                 }
             }
             Whose::Silent => {}
+            Whose::Regional { asked } => self.regional_said(scene, &asked, answer),
+            Whose::Looking { asked } => self.look_at_regional(scene, &asked, &answer),
             Whose::Look { began } => self.looked(scene, began, &answer),
             Whose::Beat { asked, session, began } => {
                 self.proven_fresh(began, &answer);

@@ -29,7 +29,7 @@ impl Agent {
     }
 
     /// Reads as much of the log as there is now.
-    fn read_anew(&mut self, scene: &mut Scene, whose: Whose) {
+    pub(super) fn read_anew(&mut self, scene: &mut Scene, whose: Whose) {
         let Some(process) = &mut self.process else { return };
         let ticket = Ticket(u64::MAX - process.next_ticket);
         process.next_ticket += 1;

@@ -75,6 +75,7 @@ impl World {
                     barrier: plan.spec.name.clone(),
                     who: who.clone(),
                     agents: mine.clone(),
+                    regional: plan.home().is_some(),
                     until_n: plan.until_n,
                     keys: plan.keys.clone(),
                     failing: workload.failing,
@@ -255,8 +256,12 @@ impl World {
         if let Some(one) = self.participants.iter().find(|one| !one.done) {
             return Some(format!("a participant waits: {}", one.about()));
         }
-        for (barrier, plan) in self.store.barriers().zip(&self.workload.barriers) {
-            for one in barrier.generations.values() {
+        for plan in &self.workload.barriers {
+            let region = plan.home().and_then(|home| self.workload.regions.iter().position(|name| name == home));
+            let decided_here =
+                region.and_then(|region| self.scene.truth[region].region.regional_barrier(&plan.spec.name));
+            let barriers = self.store.barrier(&plan.spec.name).into_iter().chain(decided_here);
+            for one in barriers.flat_map(|barrier| barrier.generations.values()) {
                 let planned = one.id.key.is_some() || one.id.n <= plan.until_n;
                 if planned && !one.settled && (one.decided.is_some() || one.id.key.is_none()) {
                     return Some(format!("{} is {}", one.id, one.state().as_str()));

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use muster_protocol::entry::Body;
 use muster_protocol::global::{Change, Command, Step, Waiver};
 use muster_protocol::identity::Epoch;
 use muster_protocol::invariant::Invariant;
@@ -94,10 +95,15 @@ impl World {
 
     /// An entry is durable: the truth moves on, and followers hear of it.
     fn landed(&mut self, region: usize, entry: Logged) {
+        self.scene.note(|| {
+            let commands = Body::decode(&entry.bytes).map(|body| body.commands);
+            format!("log {region} @{}: {commands:?}", entry.index)
+        });
         let findings = self.scene.truth[region].landed(&entry, self.scene.now, &mut self.scene.seen);
         for (invariant, what) in findings {
             self.scene.violated(invariant, format!("region {region} at index {}: {what}", entry.index));
         }
+        self.decided_alone(region);
         let now = self.scene.now;
         let mut followers = std::mem::take(&mut self.logs[region].followers);
         for one in followers.iter_mut().filter(|one| one.next <= entry.index) {
@@ -112,6 +118,21 @@ impl World {
             self.scene.at(one.not_before, Event::Agent { agent: one.agent, life: one.life, what });
         }
         self.logs[region].followers = followers;
+    }
+
+    /// What a region decides alone needs no coordinator, and nobody's word but
+    /// its own.
+    fn decided_alone(&mut self, region: usize) {
+        let outcomes = std::mem::take(&mut self.scene.truth[region].decided);
+        for outcome in outcomes {
+            self.scene.note(|| format!("region {region} decided {} {:?}", outcome.generation, outcome.verdict));
+            let mut mine = self.agents.iter().filter(|agent| agent.region == region);
+            let alone = mine.all(|agent| agent.process.as_ref().is_none_or(|one| !one.listening.is_greeted()));
+            self.scene.seen.sight_if(alone, Sight::RegionalAlone);
+            if let Err(what) = self.scene.told.decided(Some(region), &outcome, &mut self.scene.seen) {
+                self.scene.violated(Invariant::OneOutcome, what);
+            }
+        }
     }
 
     pub(super) fn ask_store(&mut self, coordinator: usize, life: u32, call: u64, request: StoreRequest) {
@@ -163,7 +184,7 @@ impl World {
         {
             let Change::Decided { n, decided } = change else { continue };
             self.scene.note(|| format!("decided {} {:?}", decided.outcome.generation, decided.outcome.verdict));
-            if let Err(what) = self.scene.told.decided(&decided.outcome, &mut self.scene.seen) {
+            if let Err(what) = self.scene.told.decided(None, &decided.outcome, &mut self.scene.seen) {
                 self.scene.violated(Invariant::OneOutcome, what);
             }
             let Some((generation, spec)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(*n)) else {
@@ -190,6 +211,7 @@ impl World {
                     self.scene.check(due, Invariant::RefusalsAreFinal, || {
                         format!("{name} {n} was out of time before its deadline")
                     });
+                    self.scene.seen.sight_if(broken.reason == BreakReason::NameTaken, Sight::BrokenNameTaken);
                     self.check_abort(name, *n, batch);
                 }
             }

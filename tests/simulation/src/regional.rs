@@ -1,0 +1,129 @@
+//! What is true of the barriers that a region decides alone: each end as it was
+//! decided, held against the state of the very log that decided it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_protocol::global;
+use muster_protocol::invariant::Invariant;
+use muster_protocol::name::BarrierName;
+use muster_protocol::outcome::{Break, BreakReason, Outcome, Release, Verdict};
+use muster_protocol::region::{Command, Effect, Region};
+use muster_protocol::spec::Spec;
+
+use crate::sightings::{Sight, Sightings};
+
+type Findings = Vec<(Invariant, String)>;
+
+/// The barriers of one region that it decides.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Regional {
+    /// Since when the time of each generation may count.
+    since: BTreeMap<(BarrierName, u64), Duration>,
+}
+
+/// One generation that ended, as it was decided.
+struct End<'a> {
+    region: &'a Region,
+    commands: &'a [Command],
+    generation: &'a global::Generation,
+    spec: &'a Spec,
+}
+
+impl Regional {
+    /// An entry is applied. Returns what it decided.
+    pub(crate) fn landed(
+        &mut self,
+        region: &Region,
+        commands: &[Command],
+        effects: &[Effect],
+        now: Duration,
+        findings: &mut Findings,
+        seen: &mut Sightings,
+    ) -> Vec<Outcome> {
+        for barrier in region.regional_barriers() {
+            for one in barrier.generations.values().filter(|one| one.decided.is_none()) {
+                let first =
+                    region.generation(&barrier.name, one.id.n).is_some_and(|one| one.arrivals().next().is_some());
+                if first || one.deadline_at.is_some() {
+                    self.since.entry((barrier.name.clone(), one.id.n)).or_insert(now);
+                }
+            }
+        }
+        for effect in effects {
+            if let Effect::Opened { barrier, n } = effect
+                && let Some((opened, _)) = region.regional_barrier(barrier).and_then(|barrier| barrier.loaded(*n))
+            {
+                seen.sight_if(opened.id.round > 0, Sight::RegionalRetried);
+            }
+        }
+        let ended = effects.iter().filter_map(|effect| match effect {
+            Effect::Ended { barrier, n } => Some((region.regional_barrier(barrier)?, *n)),
+            _ => None,
+        });
+        let mut outcomes = Vec::new();
+        for (barrier, n) in ended {
+            let Some((generation, spec)) = barrier.loaded(n) else { continue };
+            let Some(decided) = &generation.decided else { continue };
+            let end = End { region, commands, generation, spec };
+            match &decided.outcome.verdict {
+                Verdict::Released(release) => end.released(release, findings, seen),
+                Verdict::Broken(broken) => {
+                    let since = self.since.get(&(barrier.name.clone(), n)).copied().unwrap_or(now);
+                    end.broken(broken, now - since, findings, seen);
+                }
+            }
+            if !generation.settled {
+                findings.push((Invariant::Live, format!("{} is not settled where it was decided", generation.id)));
+            }
+            outcomes.push(decided.outcome.clone());
+        }
+        outcomes
+    }
+}
+
+impl End<'_> {
+    fn released(&self, release: &Release, findings: &mut Findings, seen: &mut Sightings) {
+        let Self { region, generation, .. } = self;
+        seen.sight(Sight::RegionalReleased);
+        seen.sight_if(release.forced.is_some(), Sight::RegionalForced);
+        seen.sight_if(!release.waived.is_empty(), Sight::RegionalWaived);
+        let id = &generation.id;
+        let known = region.generation(&id.barrier, id.n);
+        let promised = known.is_some_and(|one| one.is_closed() || one.completed().is_some());
+        let waived = release.waived.get(region.name()).is_some_and(String::is_empty);
+        if !promised && !waived && release.forced.is_none() {
+            findings
+                .push((Invariant::ReleasedOnlyWhenComplete, format!("{id} was released by a region that lacks some")));
+        }
+    }
+
+    fn broken(&self, broken: &Break, lasted: Duration, findings: &mut Findings, seen: &mut Sightings) {
+        let Self { commands, generation, spec, .. } = self;
+        let id = &generation.id;
+        match broken.reason {
+            BreakReason::DeadlineExceeded => {
+                seen.sight(Sight::RegionalDeadline);
+                let time = spec.deadline_ms.map_or(Duration::MAX, Duration::from_millis);
+                if lasted < time {
+                    let what = format!("{id} was out of time after {lasted:?}, before its {time:?} had passed");
+                    findings.push((Invariant::RefusalsAreFinal, what));
+                }
+            }
+            BreakReason::Aborted => {
+                seen.sight(Sight::RegionalAborted);
+                let asked = |command: &Command| match command {
+                    Command::Regional(said) => {
+                        said.barrier == id.barrier
+                            && matches!(said.command, global::Command::Abort { n, .. } if n == id.n)
+                    }
+                    _ => false,
+                };
+                if !commands.iter().any(asked) {
+                    findings.push((Invariant::GenerationsApart, format!("{id} was ended by an act on another")));
+                }
+            }
+            _ => {}
+        }
+    }
+}
