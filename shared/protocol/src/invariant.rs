@@ -108,6 +108,27 @@ pub fn completion_is_kept(region: &Region) -> bool {
     })
 }
 
+/// I1: what a zone counts is what its own participants did, and while a
+/// generation gathers, in a zone that has promised nobody is missing.
+#[must_use]
+pub fn zones_add_up(region: &Region) -> bool {
+    let zones = region.barriers().flat_map(|(_, barrier)| {
+        let open = barrier.generations().filter(|generation| !generation.is_closed());
+        let slices = open.filter_map(|generation| Some((generation, barrier.slice(generation)?)));
+        slices.flat_map(|(generation, slice)| slice.participants.zones().map(move |zone| (generation, zone)))
+    });
+    zones.into_iter().all(|(generation, (name, ids))| {
+        let Some(zone) = generation.zone(name) else { return true };
+        let arrived = generation.arrivals().filter(|(id, _)| ids.contains(id)).count() as u32;
+        let apart = generation.absences().filter(|(id, _)| ids.contains(id)).count() as u32;
+        let counts = zone.counts;
+        let gathering = generation.ended().is_none() && zone.completed.is_some();
+        counts.ok + counts.failed + counts.retrying == arrived
+            && counts.apart() == apart
+            && (!gathering || arrived + apart == ids.len() && counts.retrying == 0)
+    })
+}
+
 /// I4 and I11: in every generation the arrived are among the expected, no more
 /// than expected, and the missing are exactly the rest.
 #[must_use]

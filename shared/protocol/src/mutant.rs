@@ -97,6 +97,8 @@ mod switch {
         ExpiryWithoutOwner, "a session expires by the word of an agent that no longer hears it", "a loss is known to its client first";
         FencedArrives, "an arrival counts under a session that a later one fenced", "I8";
         ExcludedCompleteEmpty, "those who are excluded complete a region nobody arrived in", "I1";
+        ZoneOfAnother, "who arrives counts in the first zone of the region, not in its own", "I1";
+        ZoneNotSealed, "a participant withdraws from a zone that has promised", "I1";
         CountsOnItsWay, "a regional deadline or a loss counts from a tick that was on its way before it", "a deadline is never early";
         LossEarly, "a loss acts before the time to rejoin has passed", "a loss acts no sooner than it may";
     }

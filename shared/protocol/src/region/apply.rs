@@ -84,6 +84,17 @@ impl Region {
         Ok(Reply::Done { changed })
     }
 
+    fn count_all_zones(&mut self) {
+        for barrier in self.barriers.values_mut() {
+            let gathering = barrier.generations.values_mut().filter(|generation| generation.ended.is_none());
+            for generation in gathering {
+                if let Some(slice) = generation.spec.and_then(|spec| barrier.slices.get(&spec)) {
+                    generation.count_zones(self.index, slice);
+                }
+            }
+        }
+    }
+
     fn raise_version(&mut self, epoch: Epoch, version: u16) -> Result<Reply, Refusal> {
         self.led_by(epoch)?;
         if version > MACHINE_VERSION {
@@ -93,6 +104,7 @@ impl Region {
         self.machine_version = self.machine_version.max(version);
         if changed {
             self.retain_all();
+            self.count_all_zones();
         }
         Ok(Reply::Done { changed })
     }

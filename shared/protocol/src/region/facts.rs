@@ -77,6 +77,9 @@ impl Region {
             None => {}
         }
         let mut generation = Generation::new(id.clone(), Some(opened.spec), opened.opened_at, clock_ms);
+        if let Some(slice) = barrier.slices.get(&opened.spec).filter(|_| watched) {
+            generation.count_zones(index, slice);
+        }
         if let Some((broken, slice)) =
             opened.carry.and_then(|n| barrier.generations.get(&n)).zip(barrier.slices.get(&opened.spec))
         {
@@ -128,7 +131,11 @@ impl Region {
         let Some(barrier) = self.barriers.get_mut(&id.barrier) else { return };
         let known = barrier.generations.contains_key(&id.n);
         let Some(spec) = spec.filter(|spec| !known && barrier.slices.contains_key(spec)) else { return };
-        barrier.insert(Generation::new(id.clone(), Some(spec), next.opened_at, self.clock_ms));
+        let mut generation = Generation::new(id.clone(), Some(spec), next.opened_at, self.clock_ms);
+        if let Some(slice) = barrier.slices.get(&spec).filter(|_| self.machine_version >= 2) {
+            generation.count_zones(self.index, slice);
+        }
+        barrier.insert(generation);
         effects.push(Effect::Opened { barrier: id.barrier.clone(), n: id.n });
         effects.push(Effect::Changed { barrier: id.barrier.clone(), n: id.n, urgent: true });
     }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::tests::{World, arrive, decided, id, opened, slice};
 use super::*;
+use crate::entry::{Body, Entry, Snapshot, Witness};
 use crate::fact::{Closed, Fact, Opened, Waived};
 use crate::identity::Digest;
 use crate::participants::{IdSet, Participants};
@@ -437,4 +438,34 @@ fn a_snapshot_of_the_first_version_loses_nothing() {
         run(region, vec![Command::VersionRaised { epoch: Epoch(1), version: 2 }]);
     }
     assert_eq!(restored, region);
+}
+
+/// Version 1 of the machine knew no zones and wrote none: a replica that begins
+/// with its snapshot must not differ from one that counted along.
+#[test]
+fn zones_count_from_when_all_agents_know_them() {
+    let zones = [("a", "1"), ("b", "[2-3]")].map(|(zone, ids)| (zone.parse().unwrap(), IdSet::parse([ids]).unwrap()));
+    let slice = slice(Participants::Zones(zones.into()));
+    let mut region = Region::new("us-east".parse().unwrap(), History([1; 16]), 0);
+    let apply = |region: &mut Region, commands: Vec<Command>| {
+        let index = region.index() + 1;
+        let body = Body { witness: Witness { index: 0, hash: Digest([0; 32]) }, commands };
+        let mut effects = Vec::new();
+        region.apply(&Entry { index, writer: Writer(1), seq: index, body }, &mut effects)
+    };
+    let arrived = Command::Arrive(Arrive { barrier: id(2).barrier, ..arrive(2, "1") });
+    apply(&mut region, vec![Command::TookOver { epoch: Epoch(1) }, Command::Fact(opened(2, &slice)), arrived]);
+    let snapshot = Snapshot { hash: Digest([0; 32]), region: region.clone() };
+    let mut read = Snapshot::decode(&snapshot.encode()).unwrap().region;
+    assert_eq!(read, region);
+    let promised = |region: &Region| {
+        let zones = region.report(&id(2).barrier, 2).unwrap().zones;
+        zones.values().map(|zone| zone.complete).collect::<Vec<_>>()
+    };
+    assert_eq!(promised(&region), [false, false], "an agent of version 1 would let its participant go");
+    for region in [&mut region, &mut read] {
+        apply(region, vec![Command::VersionRaised { epoch: Epoch(1), version: 2 }]);
+        assert_eq!(promised(region), [true, false]);
+    }
+    assert_eq!(read, region);
 }

@@ -132,6 +132,7 @@ pub struct Generation {
     /// before this one.
     withdrawn: BTreeMap<ParticipantId, u32>,
     counts: Counts,
+    /// Empty too while the region's machine is of version 1, which knew none.
     zones: BTreeMap<ZoneName, Zone>,
     outputs_bytes: u32,
     first_arrival_at: Option<Timestamp>,

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Absence, Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region};
+use super::{Absence, Arrival, ArrivalOutcome, Barrier, Completed, Counts, Ended, Generation, Region, Zone};
 use crate::caps;
 use crate::fact::Fact;
 use crate::generation::{GenerationId, State};
@@ -351,6 +351,12 @@ impl Generation {
             (name.clone(), report)
         };
         slice.participants.zones().map(report).collect()
+    }
+
+    /// What has been said in one zone.
+    #[must_use]
+    pub fn zone(&self, name: &ZoneName) -> Option<&Zone> {
+        self.zones.get(name)
     }
 
     /// Everybody who is not expected any more.
