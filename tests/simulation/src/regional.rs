@@ -9,9 +9,10 @@ use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
 use muster_protocol::outcome::{Break, BreakReason, Outcome, Release, Verdict};
 use muster_protocol::region::{Command, Effect, Region};
-use muster_protocol::spec::Spec;
+use muster_protocol::spec::{Leaf, Spec};
 
 use crate::sightings::{Sight, Sightings};
+use crate::truth::has_promised;
 
 type Findings = Vec<(Invariant, String)>;
 
@@ -84,15 +85,15 @@ impl Regional {
 
 impl End<'_> {
     fn released(&self, release: &Release, findings: &mut Findings, seen: &mut Sightings) {
-        let Self { region, generation, .. } = self;
+        let Self { region, generation, spec, .. } = self;
         seen.sight(Sight::RegionalReleased);
         seen.sight_if(release.forced.is_some(), Sight::RegionalForced);
         seen.sight_if(!release.waived.is_empty(), Sight::RegionalWaived);
         let id = &generation.id;
-        let known = region.generation(&id.barrier, id.n);
-        let promised = known.is_some_and(|one| one.is_closed() || one.completed().is_some());
         let waived = release.waived.get(region.name()).is_some_and(String::is_empty);
-        if !promised && !waived && release.forced.is_none() {
+        let promised = |leaf: &Leaf| waived || has_promised(region, &id.barrier, id.n, leaf.zone.as_ref());
+        seen.sight_if(!spec.release_when.leaves().iter().all(|leaf| leaf.zone.is_none()), Sight::ZonesReleased);
+        if !spec.release_when.holds(spec.regions.keys(), &promised) && release.forced.is_none() {
             findings
                 .push((Invariant::ReleasedOnlyWhenComplete, format!("{id} was released by a region that lacks some")));
         }

@@ -145,7 +145,6 @@ impl Sessions {
                     let what = format!("{name} {n} is complete, and nobody arrived");
                     findings.push((Invariant::ReleasedOnlyWhenComplete, what));
                 }
-                self.workers(name, generation, now, seen);
                 for (who, arrival) in generation.arrivals().filter(|(_, arrival)| arrival.lost) {
                     let place = (name.clone(), n, who.clone());
                     if self.acts(&place, arrival.attempt, slice, now, findings) {
@@ -160,6 +159,8 @@ impl Sessions {
                     }
                     acted.insert((place, 0));
                 }
+                // After a loss that acted somebody may have begun anew at once.
+                self.workers(name, generation, now, seen);
             }
         }
         self.acted = acted;

@@ -72,6 +72,8 @@ pub(crate) enum Sight {
     RegionalRetried,
     RegionalAlone,
     BrokenNameTaken,
+    ZonesReleased,
+    ZoneAheadOfRegion,
     // Only with a log set back or a store rolled back.
     SetBackStopped,
     SetBackRefused,
@@ -151,6 +153,8 @@ const ALL: [Sight; COUNT] = {
         RegionalRetried,
         RegionalAlone,
         BrokenNameTaken,
+        ZonesReleased,
+        ZoneAheadOfRegion,
         SetBackStopped,
         SetBackRefused,
         ConflictAlarm,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_protocol::entry::{Body, Entry, Witness};
 use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
 use muster_protocol::invariant::{self, Acknowledged, Invariant};
-use muster_protocol::name::{BarrierName, ParticipantId, RegionName};
+use muster_protocol::name::{BarrierName, ParticipantId, RegionName, ZoneName};
 use muster_protocol::outcome::Outcome;
 use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
 use muster_protocol::replica::Logged;
@@ -166,6 +166,10 @@ impl Truth {
         if !invariant::completion_is_kept(region) {
             findings.push((Invariant::ReleasedOnlyWhenComplete, "a region took its promise back".to_owned()));
         }
+        if !invariant::zones_add_up(region) {
+            let what = "a zone counts who is not in it, or took its promise back".to_owned();
+            findings.push((Invariant::ReleasedOnlyWhenComplete, what));
+        }
         if !invariant::region_promised_before_release(region) && !self.set_back {
             findings.push((Invariant::ReleasedOnlyWhenComplete, "released without its own promise".to_owned()));
         }
@@ -249,9 +253,9 @@ impl Truth {
         slice.is_none_or(|slice| slice.keep_arrivals)
     }
 
-    /// Whether the region has promised, by its own log.
-    pub(crate) fn promised(&self, barrier: &BarrierName, n: u64) -> bool {
-        self.region.generation(barrier, n).is_some_and(|generation| generation.completed().is_some())
+    /// Whether a region or zone has promised, by its own log.
+    pub(crate) fn promised(&self, barrier: &BarrierName, n: u64, zone: Option<&ZoneName>) -> bool {
+        has_promised(&self.region, barrier, n, zone)
     }
 
     /// The log came back from a backup: the truth is what it says now.
@@ -262,6 +266,18 @@ impl Truth {
         entries.iter().for_each(|entry| drop(back.landed(entry, Duration::ZERO, &mut Sightings::default())));
         *self = back;
     }
+}
+
+/// Whether a region or zone has promised, and everybody in it has spoken.
+pub(crate) fn has_promised(region: &Region, barrier: &BarrierName, n: u64, zone: Option<&ZoneName>) -> bool {
+    let Some(generation) = region.generation(barrier, n) else { return false };
+    let slice = region.barrier(barrier).and_then(|barrier| barrier.slice(generation));
+    let set = zone.zip(slice).and_then(|(zone, slice)| slice.participants.zones().find(|(name, _)| *name == zone));
+    let spoken = |id| generation.arrival(&id).is_some() || generation.absence(&id).is_some();
+    // The promise of a region is one of each of its zones.
+    let zone = || generation.zone(zone?)?.completed;
+    generation.completed().is_some()
+        || zone().is_some() && set.is_some_and(|(_, ids)| generation.is_closed() || ids.iter().all(spoken))
 }
 
 fn taking(withdraw: &Withdraw) -> Taking {

@@ -248,15 +248,23 @@ fn spec(
     }
 }
 
-/// Mostly everybody; else so many of the regions, or some of them.
+/// Mostly everybody; else so many of the regions or zones, or some of them.
 fn rule(chance: &mut Chance, regions: &BTreeMap<RegionName, Slice>) -> Rule {
-    let leaves: Vec<Rule> =
-        regions.keys().map(|region| Rule::Leaf(Leaf { region: region.clone(), zone: None })).collect();
+    let by_zone = chance.permille(700);
+    let leaves: Vec<Rule> = regions.iter().flat_map(|(region, slice)| leaves(region, slice, by_zone)).collect();
     match chance.within(0..=9) {
         0..=2 => Rule::AtLeast { count: chance.within(1..=leaves.len() as u64) as u32, of: leaves },
         3 => Rule::Every(leaves.into_iter().take(1).collect()),
         _ => Rule::All,
     }
+}
+
+/// A region, or each of its zones.
+fn leaves(region: &RegionName, slice: &Slice, by_zone: bool) -> Vec<Rule> {
+    let leaf = |zone| Rule::Leaf(Leaf { region: region.clone(), zone });
+    let zones: Vec<Rule> =
+        slice.participants.zones().filter(|_| by_zone).map(|(zone, _)| leaf(Some(zone.clone()))).collect();
+    if zones.is_empty() { vec![leaf(None)] } else { zones }
 }
 
 fn liveness(chance: &mut Chance, scope: Scope) -> Liveness {
@@ -269,9 +277,15 @@ fn liveness(chance: &mut Chance, scope: Scope) -> Liveness {
 
 fn slice(chance: &mut Chance, scope: Scope) -> Slice {
     let count = chance.within(1..=3);
-    let participants = match chance.permille(500) {
-        true => Participants::Count(count as u32),
-        false => Participants::Set(IdSet::parse([format!("p[1-{count}]")]).expect("a range")),
+    let ids = |from, to| IdSet::parse([format!("p[{from}-{to}]")]).expect("a range");
+    let participants = match chance.within(0..=9) {
+        0..=3 => Participants::Count(count as u32),
+        4..=6 => Participants::Set(ids(1, count)),
+        // The first zone is small, so that it promises before the other.
+        _ => {
+            let zones = [("a", ids(1, 1)), ("b", ids(2, count.max(2)))];
+            Participants::Zones(zones.map(|(zone, ids)| (zone.parse().expect("a name"), ids)).into())
+        }
     };
     Slice {
         participants,

@@ -198,9 +198,15 @@ impl World {
                         let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
                         let waived = generation.waived.get(&leaf.region).is_some_and(Waiver::is_whole);
                         let rolled_back = self.scene.told.rolled_back || self.scene.truth[at].set_back;
-                        waived || rolled_back || self.scene.truth[at].promised(name, *n)
+                        waived || rolled_back || self.scene.truth[at].promised(name, *n, leaf.zone.as_ref())
                     };
                     let holds = spec.release_when.holds(spec.regions.keys(), &promised) || release.forced.is_some();
+                    let leaves = spec.release_when.leaves();
+                    let by_zone = leaves.iter().any(|leaf| leaf.zone.is_some());
+                    self.scene.seen.sight_if(by_zone, Sight::ZonesReleased);
+                    // A zone promised, and its region had not.
+                    let ahead = |leaf: &&Leaf| leaf.zone.is_some() && release.left_out.contains(&leaf.region);
+                    self.scene.seen.sight_if(leaves.into_iter().any(|leaf| ahead(&leaf)), Sight::ZoneAheadOfRegion);
                     self.scene.check(holds, Invariant::ReleasedOnlyWhenComplete, || {
                         format!("{name} {n} was released, and the regions that its rule needs had not promised")
                     });
