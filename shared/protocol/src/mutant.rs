@@ -99,6 +99,7 @@ mod switch {
         ExcludedCompleteEmpty, "those who are excluded complete a region nobody arrived in", "I1";
         ZoneOfAnother, "who arrives counts in the first zone of the region, not in its own", "I1";
         ZoneNotSealed, "a participant withdraws from a zone that has promised", "I1";
+        AfterIgnored, "what comes after a generation that broke gathers on", "I6";
         CountsOnItsWay, "a regional deadline or a loss counts from a tick that was on its way before it", "a deadline is never early";
         LossEarly, "a loss acts before the time to rejoin has passed", "a loss acts no sooner than it may";
     }

@@ -225,8 +225,7 @@ impl Coordinator {
             (Wanted::Due, StoreAnswer::Due(due)) => {
                 process.expiring = !due.is_empty();
                 if !due.is_empty() {
-                    let batch = due.into_iter().map(|(barrier, n)| (barrier, Command::Expire { n })).collect();
-                    self.call(scene, Wanted::Expire, StoreRequest::Begin { batch });
+                    self.call(scene, Wanted::Expire, StoreRequest::Begin { batch: due });
                 }
             }
             (Wanted::Expire, StoreAnswer::Steps(steps)) => {

@@ -331,7 +331,7 @@ pub(crate) enum StoreAnswer {
     Welcome(Box<Welcome>),
     Done,
     Unanswered(Vec<(RegionName, Fact)>),
-    Due(Vec<(BarrierName, u64)>),
+    Due(Vec<(BarrierName, Command)>),
     Looked(Looked),
 }
 

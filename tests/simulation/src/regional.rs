@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use muster_protocol::generation::{GenerationId, State};
 use muster_protocol::global;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
@@ -12,7 +13,7 @@ use muster_protocol::region::{Command, Effect, Region};
 use muster_protocol::spec::{Leaf, Spec};
 
 use crate::sightings::{Sight, Sightings};
-use crate::truth::has_promised;
+use crate::truth::{follows_a_break, has_promised};
 
 type Findings = Vec<(Invariant, String)>;
 
@@ -51,6 +52,9 @@ impl Regional {
                 }
             }
         }
+        if let Some((one, before)) = orphaned(region).next() {
+            findings.push((Invariant::Live, format!("{one} gathers, and {before}, which it comes after, is broken")));
+        }
         for effect in effects {
             if let Effect::Opened { barrier, n } = effect
                 && let Some((opened, _)) = region.regional_barrier(barrier).and_then(|barrier| barrier.loaded(*n))
@@ -83,6 +87,18 @@ impl Regional {
     }
 }
 
+/// What gathers though its predecessor is broken.
+fn orphaned(region: &Region) -> impl Iterator<Item = (&GenerationId, &GenerationId)> {
+    let gathering = region.regional_barriers().flat_map(|barrier| {
+        let open = barrier.generations.values().filter(|one| one.decided.is_none());
+        open.filter_map(|one| Some((&one.id, barrier.specs.get(&one.revision)?)))
+    });
+    gathering.filter_map(|(id, spec)| {
+        let before = region.regional_barrier(spec.after.as_ref()?)?.counterpart(id)?;
+        (before.state() == State::Broken).then_some((id, &before.id))
+    })
+}
+
 impl End<'_> {
     fn released(&self, release: &Release, findings: &mut Findings, seen: &mut Sightings) {
         let Self { region, generation, spec, .. } = self;
@@ -100,7 +116,7 @@ impl End<'_> {
     }
 
     fn broken(&self, broken: &Break, lasted: Duration, findings: &mut Findings, seen: &mut Sightings) {
-        let Self { commands, generation, spec, .. } = self;
+        let Self { region, commands, generation, spec } = self;
         let id = &generation.id;
         match broken.reason {
             BreakReason::DeadlineExceeded => {
@@ -122,6 +138,14 @@ impl End<'_> {
                 };
                 if !commands.iter().any(asked) {
                     findings.push((Invariant::GenerationsApart, format!("{id} was ended by an act on another")));
+                }
+            }
+            BreakReason::PredecessorBroken => {
+                seen.sight(Sight::RegionalPredecessorBroke);
+                let before = spec.after.as_ref().and_then(|after| region.regional_barrier(after));
+                if !follows_a_break(id, spec, before) {
+                    findings
+                        .push((Invariant::GenerationsApart, format!("{id} broke, and what it comes after had not")));
                 }
             }
             _ => {}

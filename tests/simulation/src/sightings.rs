@@ -74,6 +74,8 @@ pub(crate) enum Sight {
     BrokenNameTaken,
     ZonesReleased,
     ZoneAheadOfRegion,
+    PredecessorBroke,
+    RegionalPredecessorBroke,
     // Only with a log set back or a store rolled back.
     SetBackStopped,
     SetBackRefused,
@@ -155,6 +157,8 @@ const ALL: [Sight; COUNT] = {
         BrokenNameTaken,
         ZonesReleased,
         ZoneAheadOfRegion,
+        PredecessorBroke,
+        RegionalPredecessorBroke,
         SetBackStopped,
         SetBackRefused,
         ConflictAlarm,

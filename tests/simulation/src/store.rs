@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::caps::VERDICTS_FACTOR;
 use muster_protocol::fact::{Decided, Fact, Hello, Standing, Welcome};
+use muster_protocol::generation::State;
 use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Generation, Names, Reply, Step};
 use muster_protocol::identity::{Era, History, Timestamp};
 use muster_protocol::invariant::{self, Invariant};
@@ -243,11 +244,25 @@ impl Store {
         facts
     }
 
-    /// Gathering generations whose time is up.
-    pub(crate) fn due(&self, now: Timestamp) -> Vec<(BarrierName, u64)> {
+    /// What gathers though its predecessor broke, or though its time is up.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<(BarrierName, Command)> {
         let all = self.tables.barriers.values().flat_map(|barrier| barrier.generations.values());
-        let due = all.filter(|one| one.decided.is_none() && one.deadline_at.is_some_and(|at| now >= at));
-        due.map(|one| (one.id.barrier.clone(), one.id.n)).collect()
+        let gathering = all.filter(|one| one.decided.is_none());
+        let orphaned = gathering.clone().filter_map(|one| {
+            let predecessor = self.predecessor(one)?;
+            let broken = predecessor.state() == State::Broken;
+            let command = || Command::PredecessorBroke { n: one.id.n, predecessor: predecessor.id.clone() };
+            (broken && !mutant!(AfterIgnored)).then(|| (one.id.barrier.clone(), command()))
+        });
+        let expired = gathering.filter(|one| one.deadline_at.is_some_and(|at| now >= at));
+        orphaned.chain(expired.map(|one| (one.id.barrier.clone(), Command::Expire { n: one.id.n }))).collect()
+    }
+
+    /// The generation that one comes after, by the definition it was opened
+    /// with.
+    fn predecessor(&self, of: &global::Generation) -> Option<&global::Generation> {
+        let spec = self.tables.barriers.get(&of.id.barrier)?.specs.get(&of.revision)?;
+        self.tables.barriers.get(spec.after.as_ref()?)?.counterpart(&of.id)
     }
 
     pub(crate) fn look(&self, name: &BarrierName, key: Option<&Key>) -> Looked {

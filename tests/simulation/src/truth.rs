@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_protocol::entry::{Body, Entry, Witness};
+use muster_protocol::generation::{GenerationId, State};
+use muster_protocol::global;
 use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
 use muster_protocol::invariant::{self, Acknowledged, Invariant};
 use muster_protocol::name::{BarrierName, ParticipantId, RegionName, ZoneName};
 use muster_protocol::outcome::Outcome;
 use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
 use muster_protocol::replica::Logged;
+use muster_protocol::spec::Spec;
 
 use crate::regional::Regional;
 use crate::sessions::{Sessions, owners};
@@ -278,6 +281,15 @@ pub(crate) fn has_promised(region: &Region, barrier: &BarrierName, n: u64, zone:
     let zone = || generation.zone(zone?)?.completed;
     generation.completed().is_some()
         || zone().is_some() && set.is_some_and(|(_, ids)| generation.is_closed() || ids.iter().all(spoken))
+}
+
+/// Whether some round of what a generation comes after is broken, or is
+/// forgotten.
+pub(crate) fn follows_a_break(of: &GenerationId, spec: &Spec, predecessor: Option<&global::Barrier>) -> bool {
+    let (Some(_), Some(before)) = (&spec.after, predecessor) else { return false };
+    let same = |id: &GenerationId| if of.key.is_some() { id.key == of.key } else { id.n == of.n };
+    let mut rounds = before.generations.values().filter(|one| same(&one.id)).peekable();
+    rounds.peek().is_none() || rounds.any(|one| one.state() == State::Broken)
 }
 
 fn taking(withdraw: &Withdraw) -> Taking {

@@ -18,6 +18,9 @@ use crate::chance::Chance;
 use crate::event::Fault;
 use crate::network::{Link, Weather};
 
+/// A retention that no run outlives.
+const LONG_MS: u64 = 3_600_000;
+
 /// What a run is about.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
@@ -62,6 +65,19 @@ impl Plan {
     pub(crate) fn home(&self) -> Option<&RegionName> {
         self.spec.regions.keys().next().filter(|_| self.spec.scope == Scope::Regional)
     }
+
+    /// Its generations break with those of another, in most of its definitions.
+    fn comes_after(&mut self, chance: &mut Chance, first: &Self) {
+        let generations = first.spec.generations;
+        for spec in self.later.iter_mut().chain([&mut self.spec]) {
+            if generations != spec.generations {
+                (spec.generations, spec.retention_ms, spec.retention_generations) = (generations, LONG_MS, 1_000);
+            }
+            spec.after = chance.permille(800).then(|| first.spec.name.clone());
+        }
+        self.keys.clone_from(&first.keys);
+        self.until_n = first.until_n;
+    }
 }
 
 /// Which data may come back from a backup.
@@ -82,8 +98,21 @@ impl Workload {
         let regions: Vec<RegionName> =
             names.iter().take(chance.within(1..=3) as usize).map(|name| name.parse().expect("a name")).collect();
         let mut barriers: Vec<Plan> = (0..chance.within(1..=2)).map(|number| plan(chance, number, &regions)).collect();
+        if let [first, second] = &mut barriers[..]
+            && chance.permille(350)
+        {
+            second.comes_after(chance, first);
+        }
         if chance.permille(350) {
-            barriers.push(regional(chance, &regions));
+            let first = regional(chance, &regions, "sim/local");
+            if chance.permille(300)
+                && let Some(home) = first.home()
+            {
+                let mut second = regional(chance, &[home.clone()], "sim/local-next");
+                second.comes_after(chance, &first);
+                barriers.push(second);
+            }
+            barriers.push(first);
         }
         let rough = chance.permille(700);
         let mut workload = Self {
@@ -168,8 +197,8 @@ fn plan(chance: &mut Chance, number: u64, regions: &[RegionName]) -> Plan {
 }
 
 /// A barrier that one region decides.
-fn regional(chance: &mut Chance, regions: &[RegionName]) -> Plan {
-    let name = "sim/local".parse().expect("a name");
+fn regional(chance: &mut Chance, regions: &[RegionName], name: &str) -> Plan {
+    let name = name.parse().expect("a name");
     let home = chance.pick(regions).clone();
     let mut plan = plan_of(chance, &name, &[home.clone()], Scope::Regional);
     if chance.permille(300) {
@@ -241,7 +270,7 @@ fn spec(
         generations,
         deadline_ms: chance.permille(300).then(|| chance.within(2_000..=40_000)),
         // A key that is forgotten could be opened again, and nobody would come.
-        retention_ms: if short { chance.within(50..=10_000) } else { 3_600_000 },
+        retention_ms: if short { chance.within(50..=10_000) } else { LONG_MS },
         retention_generations: if short { chance.within(1..=3) as u32 } else { 1_000 },
         failures_max: if chance.permille(300) { chance.within(0..=2) as u32 } else { u32::MAX },
         after: None,
@@ -296,6 +325,6 @@ fn slice(chance: &mut Chance, scope: Scope) -> Slice {
         liveness: chance.permille(400).then(|| liveness(chance, scope)),
         outputs_bytes_max: 1_000,
         deadline_ms: None,
-        retention_ms: if scope == Scope::Regional && chance.permille(300) { 5_000 } else { 3_600_000 },
+        retention_ms: if scope == Scope::Regional && chance.permille(300) { 5_000 } else { LONG_MS },
     }
 }

@@ -4,7 +4,7 @@
 //! generation is reported to it at once, all within one command.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::{Effect, Refusal, Region, Regional, Reply, Timer};
@@ -13,6 +13,7 @@ use crate::fact::Fact;
 use crate::generation::{GenerationId, State};
 use crate::global::{self, Change, Context, Declared};
 use crate::identity::{Era, Timestamp};
+use crate::mutant;
 use crate::name::BarrierName;
 
 impl Region {
@@ -38,14 +39,35 @@ impl Region {
         Ok(Reply::Regional(Box::new(reply)))
     }
 
-    /// Runs the decider of one barrier, applies what it says, and tells it what
-    /// came of that, until it has nothing more to say.
+    /// Runs the decider of one barrier, and of those that go down with it,
+    /// until nobody has anything more to say.
     fn decide(
         &mut self,
         name: &BarrierName,
         command: &global::Command,
         at: Timestamp,
         effects: &mut Vec<Effect>,
+    ) -> Result<global::Reply, global::Refusal> {
+        let mut broken = VecDeque::new();
+        let reply = self.decide_one(name, command, at, effects, &mut broken);
+        // One after the other, not one inside the other: a barrier may come
+        // after one that has broken as often as numbers go.
+        while let Some((GenerationId { barrier, n, .. }, predecessor)) = broken.pop_front() {
+            let command = global::Command::PredecessorBroke { n, predecessor };
+            let _ = self.decide_one(&barrier, &command, at, effects, &mut broken);
+        }
+        reply
+    }
+
+    /// Runs the decider of one barrier, applies what it says, and tells it what
+    /// came of that. Adds what is to break with it.
+    fn decide_one(
+        &mut self,
+        name: &BarrierName,
+        command: &global::Command,
+        at: Timestamp,
+        effects: &mut Vec<Effect>,
+        broken: &mut VecDeque<(GenerationId, GenerationId)>,
     ) -> Result<global::Reply, global::Refusal> {
         let mut barrier = self.regional.remove(name).unwrap_or_else(|| global::Barrier::new(name.clone()));
         let step = self.step(&mut barrier, command, at);
@@ -60,40 +82,35 @@ impl Region {
                 Fact::Closed(_) => Ok(false),
             };
             self.tell_decider(&fact.generation().barrier, fact.generation().n, effects);
-            match fact {
-                Fact::Decided(decided) if !decided.outcome.verdict.is_released() => {
-                    self.break_successors(&decided.outcome.generation, at, effects);
+        }
+        // What a cyclic generation's end opens has no opening of its own.
+        for change in step.changes.iter().filter(|_| !mutant!(AfterIgnored)) {
+            match change {
+                Change::Decided { decided, .. } if !decided.outcome.verdict.is_released() => {
+                    broken.extend(self.successors(&decided.outcome.generation));
                 }
-                Fact::Opened(opened) => self.break_with_predecessor(&opened.generation, at, effects),
+                Change::Opened(generation) => broken.extend(self.predecessor(&generation.id)),
                 _ => {}
             }
         }
         step.reply
     }
 
-    /// What comes after a generation that broke breaks with it.
-    fn break_successors(&mut self, broken: &GenerationId, at: Timestamp, effects: &mut Vec<Effect>) {
-        let after =
-            |barrier: &global::Barrier| barrier.spec().is_some_and(|s| s.after.as_ref() == Some(&broken.barrier));
-        let names: Vec<BarrierName> = self.regional.values().filter(|b| after(b)).map(|b| b.name.clone()).collect();
-        for name in names {
-            let gathering = self.regional.get(&name).and_then(|barrier| barrier.counterpart(broken));
-            if let Some(n) = gathering.filter(|g| g.decided.is_none()).map(|generation| generation.id.n) {
-                let command = global::Command::PredecessorBroke { n, predecessor: broken.clone() };
-                let _ = self.decide(&name, &command, at, effects);
-            }
-        }
+    /// What gathers after a generation that broke, which it breaks with.
+    fn successors(&self, broken: &GenerationId) -> Vec<(GenerationId, GenerationId)> {
+        let gathering = self.regional.values().filter_map(|barrier| {
+            let successor = barrier.counterpart(broken).filter(|generation| generation.decided.is_none())?;
+            let after = barrier.specs.get(&successor.revision)?.after.as_ref();
+            (after == Some(&broken.barrier)).then(|| (successor.id.clone(), broken.clone()))
+        });
+        gathering.collect()
     }
 
-    /// What opens after a generation that is broken breaks at once.
-    fn break_with_predecessor(&mut self, opened: &GenerationId, at: Timestamp, effects: &mut Vec<Effect>) {
-        let after = self.regional.get(&opened.barrier).and_then(|barrier| barrier.spec()?.after.clone());
-        let predecessor = after.and_then(|after| self.regional.get(&after)?.counterpart(opened));
-        let broken = predecessor.filter(|generation| generation.state() == State::Broken);
-        if let Some(predecessor) = broken.map(|generation| generation.id.clone()) {
-            let command = global::Command::PredecessorBroke { n: opened.n, predecessor };
-            let _ = self.decide(&opened.barrier, &command, at, effects);
-        }
+    /// What a generation that opens comes after, if that is broken.
+    fn predecessor(&self, opened: &GenerationId) -> Option<(GenerationId, GenerationId)> {
+        let (_, spec) = self.regional.get(&opened.barrier)?.loaded(opened.n)?;
+        let predecessor = self.regional.get(spec.after.as_ref()?)?.counterpart(opened)?;
+        (predecessor.state() == State::Broken).then(|| (opened.clone(), predecessor.id.clone()))
     }
 
     fn step(&self, barrier: &mut global::Barrier, command: &global::Command, at: Timestamp) -> global::Step {

@@ -166,6 +166,32 @@ fn a_deadline_counts_on_the_region_clock() {
 }
 
 #[test]
+fn what_follows_by_itself_goes_down_too_and_only_by_its_own_definition() {
+    let mut world = world(Generations::Cyclic, |_| {});
+    let second = |after| {
+        let second = spec(Generations::Cyclic, |spec| {
+            spec.name = "local/after".parse().unwrap();
+            spec.after = after;
+        });
+        global::Command::Define { spec: Box::new(second), expect: Expect::Anything }
+    };
+    for n in 1..=200 {
+        say(&mut world, global::Command::Abort { n, by: by() }).unwrap();
+    }
+    say_to(&mut world, "local/after", second(Some(name())));
+    let latest = |world: &World| {
+        let latest = world.region.barrier(&"local/after".parse().unwrap()).unwrap().latest().unwrap();
+        (latest.id().n, latest.state())
+    };
+    assert_eq!(latest(&world), (201, State::Gathering), "each broke, and opened the next");
+    // A change of the definition is for the generations that open after it.
+    say_to(&mut world, "local/after", second(None));
+    say(&mut world, global::Command::Abort { n: 201, by: by() }).unwrap();
+    say(&mut world, global::Command::Abort { n: 202, by: by() }).unwrap();
+    assert_eq!(latest(&world), (202, State::Gathering));
+}
+
+#[test]
 fn a_job_goes_down_together() {
     let keyed = Generations::Keyed { max_open: 4 };
     let mut world = world(keyed, |_| {});

@@ -268,6 +268,9 @@ impl World {
                 }
             }
         }
+        if let Some((_, command)) = self.store.due(self.scene.clock()).first() {
+            return Some(format!("the store owes {command:?}"));
+        }
         for agent in &self.agents {
             let Some(process) = &agent.process else { return Some(format!("agent {} is down", agent.index)) };
             if !process.replica.is_following() || process.replica.writer().is_none() {

@@ -18,6 +18,7 @@ use crate::log::{Follower, Read};
 use crate::network::{Link, Way};
 use crate::sightings::Sight;
 use crate::store::Broken;
+use crate::truth::follows_a_break;
 
 impl World {
     /// One request at a region's log: all of it, or nothing.
@@ -218,6 +219,14 @@ impl World {
                         format!("{name} {n} was out of time before its deadline")
                     });
                     self.scene.seen.sight_if(broken.reason == BreakReason::NameTaken, Sight::BrokenNameTaken);
+                    if broken.reason == BreakReason::PredecessorBroken {
+                        self.scene.seen.sight(Sight::PredecessorBroke);
+                        let before = spec.after.as_ref().and_then(|after| self.store.barrier(after));
+                        let follows = follows_a_break(&decided.outcome.generation, spec, before);
+                        self.scene.check(follows || self.scene.told.rolled_back, Invariant::GenerationsApart, || {
+                            format!("{name} {n} broke, and what it comes after had not")
+                        });
+                    }
                     self.check_abort(name, *n, batch);
                 }
             }
