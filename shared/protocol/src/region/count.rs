@@ -131,9 +131,15 @@ impl Generation {
         Some(arrival)
     }
 
-    /// A participant is not expected any more.
+    /// A participant is not expected any more. Should it come back, none of
+    /// the attempts it had counts again.
     pub(super) fn put_absence(&mut self, slice: &Slice, id: &ParticipantId, absence: Absence) {
-        self.take(slice, id);
+        let arrived = self.take(slice, id).map(|arrival| arrival.attempt);
+        let worked = self.workers.remove(id).map(|worker| worker.attempt);
+        if let Some(attempt) = arrived.max(worked) {
+            let used = self.withdrawn.entry(id.clone()).or_default();
+            *used = attempt.max(*used);
+        }
         self.take_absence(slice, id);
         self.counts_of(slice, id).for_each(|counts| *counts.absent(absence) += 1);
         self.absent.insert(id.clone(), absence);

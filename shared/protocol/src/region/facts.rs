@@ -174,7 +174,6 @@ impl Region {
             let arrived = generation.arrivals.get(&participant).map(|arrival| arrival.outcome);
             let expected = slice.participants.admits(&participant) && arrived != Some(ArrivalOutcome::Ok);
             if expected && !generation.is_sealed(slice, &participant) {
-                generation.workers.remove(&participant);
                 generation.put_absence(slice, &participant, Absence::Waived);
             }
         }

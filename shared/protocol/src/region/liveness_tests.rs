@@ -263,18 +263,19 @@ fn an_arrival_that_is_not_kept_lives_as_long_as_its_session() {
     assert_eq!((told.arrived, told.failed, told.complete, told.over_failures), (1, 2, true, true));
 }
 
+fn waive(revision: u32, ids: &str) -> Command {
+    Command::Fact(Fact::Waived(Waived {
+        generation: id(2),
+        region: "us-east".parse().unwrap(),
+        revision,
+        participants: IdSet::parse([ids]).unwrap(),
+    }))
+}
+
 #[test]
 fn the_waived_are_not_expected_any_more() {
     let mut world = world(&slice(set("[1-4]")));
     world.run(Command::Arrive(arrive(2, "1")));
-    let waive = |revision, ids: &str| {
-        Command::Fact(Fact::Waived(Waived {
-            generation: id(2),
-            region: "us-east".parse().unwrap(),
-            revision,
-            participants: IdSet::parse([ids]).unwrap(),
-        }))
-    };
     assert_eq!(world.run(waive(2, "[1-3]")), Reply::Done { changed: true });
     let told = report(&world);
     assert_eq!((told.arrived, told.apart.waived, told.missing.names.as_str(), told.apart.waiver), (1, 2, "4", 2));
@@ -438,6 +439,26 @@ fn a_snapshot_of_the_first_version_loses_nothing() {
         run(region, vec![Command::VersionRaised { epoch: Epoch(1), version: 2 }]);
     }
     assert_eq!(restored, region);
+}
+
+#[test]
+fn who_comes_back_after_an_exclusion_or_a_waiver_uses_no_attempt_twice() {
+    for waives in [false, true] {
+        let mut world = world(&Slice { attempts: 3, ..watched(OnLost::Exclude) });
+        open(&mut world, 1, &["1"]);
+        open(&mut world, 2, &["1"]);
+        let failed = Arrive { session: Some(session(2)), attempt: 2, ..arrive(2, "1") };
+        world.run(Command::Arrive(Arrive { outcome: ArrivalOutcome::Failed, ..failed.clone() }));
+        if waives {
+            world.run(waive(1, "1"));
+        } else {
+            world.run(expire(2));
+            world.tick(REJOIN_MS);
+        }
+        assert_eq!(open(&mut world, 3, &["1"]), [Attempt { attempt: 3, done: false }], "waived: {waives}");
+        assert_eq!(refused(world.run(Command::Arrive(failed))), Refusal::Fenced);
+        assert!(matches!(world.run(by(3, "1", 3)), Reply::Arrived(Arrived { first: true, attempt: 3, .. })));
+    }
 }
 
 /// Version 1 of the machine knew no zones and wrote none: a replica that begins

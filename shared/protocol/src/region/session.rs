@@ -314,14 +314,15 @@ impl Generation {
         // A withdrawn attempt never counts again, not even as a failed one.
         let withdrawn = self.withdrawn.get(id).copied();
         let attempt = withdrawn.map_or(worker.attempt, |through| worker.attempt.max(through.saturating_add(1)));
-        self.workers.remove(id);
         let has_place = self.arrivals.contains_key(id) || self.absent.contains_key(id);
         if !has_place && !self.has_room(slice) {
             // Where only a number is expected, others have taken every place.
+            self.workers.remove(id);
             return;
         }
         match liveness.on_lost {
             OnLost::Fail => {
+                self.workers.remove(id);
                 let arrival = Arrival {
                     attempt,
                     outcome: ArrivalOutcome::Failed,
@@ -334,9 +335,8 @@ impl Generation {
                 self.put(slice, id, arrival);
             }
             // What was promised with it counted in stays promised.
-            OnLost::Exclude if self.is_sealed(slice, id) => {}
-            OnLost::Exclude => self.put_absence(slice, id, Absence::Excluded),
-            OnLost::Wait => {}
+            OnLost::Exclude if !self.is_sealed(slice, id) => self.put_absence(slice, id, Absence::Excluded),
+            OnLost::Exclude | OnLost::Wait => drop(self.workers.remove(id)),
         }
         self.promise(index, slice);
     }
