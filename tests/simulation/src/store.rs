@@ -56,6 +56,11 @@ impl Store {
         Self { tables, era: Era::new("simulated"), past: keeps_past.then(Vec::new) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn barriers(&self) -> impl Iterator<Item = &Barrier> {
+        self.tables.barriers.values()
+    }
+
     pub(crate) fn barrier(&self, name: &BarrierName) -> Option<&Barrier> {
         self.tables.barriers.get(name)
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use muster_global_coordinator::store::embedded::Embedded;
 use muster_global_coordinator::store::{GenerationFilter, Mode, Store as _};
 use muster_protocol::fact::{AgentId, Hello};
-use muster_protocol::global::{Barrier, Generation};
+use muster_protocol::global::{Barrier, Command, Generation};
 use muster_protocol::identity::{Era, History, Timestamp};
 use muster_protocol::name::BarrierName;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -121,8 +121,11 @@ impl Both {
         }
         let real = self.real.unanswered(None, None, 1_000).await.unwrap().items;
         assert_eq!(sorted(self.simulated.unanswered(None)), sorted(real), "seed {}", self.seed);
-        let real = self.real.due(1_000).await.unwrap().generations;
-        assert_eq!(sorted(self.simulated.due(self.now)), sorted(real), "seed {}", self.seed);
+        let due = self.real.due(1_000).await.unwrap();
+        let orphaned = due.orphaned.into_iter();
+        let orphaned = orphaned.map(|(name, n, predecessor)| (name, Command::PredecessorBroke { n, predecessor }));
+        let expired = due.generations.into_iter().map(|(name, n)| (name, Command::Expire { n }));
+        assert_eq!(sorted(self.simulated.due(self.now)), sorted(orphaned.chain(expired)), "seed {}", self.seed);
     }
 }
 
