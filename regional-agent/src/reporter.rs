@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use muster_bus::{Bus, Headers};
 use muster_protocol::identity::Era;
+use muster_protocol::name::BarrierName;
 use muster_protocol::region::Region;
 use muster_protocol::report::RegionReport;
 use muster_protocol::reporting::{Reporting, Subject};
@@ -36,12 +37,7 @@ pub(crate) enum Ask {
         ends: bool,
     },
     /// The coordinator repeated a fact that was applied here.
-    Again {
-        /// Which.
-        subject: Subject,
-        /// Whether with its end, which the coordinator spoke as if it lacked.
-        with_end: bool,
-    },
+    Again(BarrierName, u64),
 }
 
 /// Reports for one agent.
@@ -113,7 +109,7 @@ impl Reporter {
         let now = self.started.elapsed();
         let due = self.handle.read(|region| self.machine.heed(&news.effect, news.own, region, now));
         if let Some(subject) = due {
-            self.send(&subject, news.cause, false);
+            self.send(&subject, news.cause);
         }
     }
 
@@ -125,13 +121,13 @@ impl Reporter {
                 self.ends.clear();
                 self.note_told();
             }
-            Ask::Again { subject, with_end } => self.send(&subject, None, with_end),
+            Ask::Again(barrier, n) => self.send(&(barrier, n), None),
         }
     }
 
     fn send_due(&mut self) {
         for subject in self.machine.due(self.started.elapsed(), self.leading.is_leading()) {
-            self.send(&subject, None, false);
+            self.send(&subject, None);
         }
     }
 
@@ -155,20 +151,20 @@ impl Reporter {
         });
     }
 
-    fn send(&mut self, subject: &Subject, cause: Option<TraceContext>, with_end: bool) {
+    fn send(&mut self, subject: &Subject, cause: Option<TraceContext>) {
         if self.ends.contains(subject) {
             return;
         }
         let Ok(room) = self.room.clone().try_acquire_owned() else { return };
-        let owed = self.machine.brings_end(subject);
-        let report = self.handle.read(|region| report(region, subject, owed || with_end));
+        let with_end = self.machine.brings_end(subject);
+        let report = self.handle.read(|region| report(region, subject, with_end));
         let Some(mut report) = report else {
             self.machine.sent(subject, self.started.elapsed());
             return self.note_told();
         };
         report.era = self.era.clone();
-        let delivered = owed.then(|| (self.delivered.clone(), subject.clone(), self.era.clone()));
-        match owed {
+        let delivered = with_end.then(|| (self.delivered.clone(), subject.clone(), self.era.clone()));
+        match with_end {
             true => drop(self.ends.insert(subject.clone())),
             false => self.machine.sent(subject, self.started.elapsed()),
         }

@@ -92,12 +92,8 @@ pub enum Hear {
     /// It is for others, known, or too early to be acted on.
     Nothing,
     /// It was applied here, and who sent it has not heard that: report the
-    /// generation again, with its end if the coordinator speaks as if there
-    /// were none.
-    TellAgain {
-        /// Whether it is told with its end.
-        with_end: bool,
-    },
+    /// generation again.
+    TellAgain,
     /// Another outcome was applied here, which stays (against I2).
     Alarm,
     /// Put it on the region's log now.
@@ -206,10 +202,7 @@ impl Listening {
             return Hear::Nothing;
         }
         match region.heard(fact) {
-            Heard::Known if leading => {
-                let ended = matches!(fact, Fact::Opened(_) | Fact::Waived(_));
-                Hear::TellAgain { with_end: ended && region.ended(fact.generation()) }
-            }
+            Heard::Known if leading => Hear::TellAgain,
             Heard::Known => Hear::Nothing,
             Heard::Different => Hear::Alarm,
             Heard::New if leading || waits => Hear::Append,

@@ -123,12 +123,6 @@ impl Region {
         }
     }
 
-    /// Whether the end of a generation was applied.
-    #[must_use]
-    pub fn ended(&self, id: &GenerationId) -> bool {
-        self.generation(&id.barrier, id.n).is_some_and(|generation| generation.ended.is_some())
-    }
-
     /// What the coordinator is told of one generation: of a name that is
     /// regional here, only that it is taken.
     #[must_use]

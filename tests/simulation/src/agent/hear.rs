@@ -78,7 +78,7 @@ impl Agent {
         );
         match hear {
             Hear::Nothing => {}
-            Hear::TellAgain { .. } => {
+            Hear::TellAgain => {
                 scene.seen.sight(Sight::FactRepeated);
                 self.report(scene, &(id.barrier.clone(), id.n));
             }
