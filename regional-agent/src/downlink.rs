@@ -195,7 +195,10 @@ impl Downlink {
         match self.handle.read(|region| machine.fact(&fact, region, leading, waits)) {
             Hear::Nothing => {}
             // A full queue means the reporter is busy telling anyway.
-            Hear::TellAgain => drop(self.asks.try_send(Ask::Again(id.barrier, id.n))),
+            Hear::TellAgain => {
+                let opening = matches!(fact, Fact::Opened(_));
+                drop(self.asks.try_send(Ask::Again { subject: (id.barrier, id.n), opening }));
+            }
             Hear::Alarm => {
                 metrics::invariant_violations("I2").increment(1);
                 error!(generation = %id, "the coordinator says another outcome than the one that was applied here; the applied one stays");

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use muster_bus::{Bus, Headers};
 use muster_protocol::identity::Era;
-use muster_protocol::name::BarrierName;
 use muster_protocol::region::Region;
 use muster_protocol::report::RegionReport;
 use muster_protocol::reporting::{Reporting, Subject};
@@ -37,7 +36,13 @@ pub(crate) enum Ask {
         ends: bool,
     },
     /// The coordinator repeated a fact that was applied here.
-    Again(BarrierName, u64),
+    Again {
+        /// Which generation it is about.
+        subject: Subject,
+        /// It says that the generation is open: should it have ended here, the
+        /// coordinator does not know how.
+        opening: bool,
+    },
 }
 
 /// Reports for one agent.
@@ -121,7 +126,13 @@ impl Reporter {
                 self.ends.clear();
                 self.note_told();
             }
-            Ask::Again(barrier, n) => self.send(&(barrier, n), None),
+            Ask::Again { subject, opening } => {
+                if opening {
+                    self.handle.read(|region| self.machine.lacks_end(&subject, region));
+                    self.note_told();
+                }
+                self.send(&subject, None);
+            }
         }
     }
 

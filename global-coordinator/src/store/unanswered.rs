@@ -15,13 +15,15 @@ use super::{Cursor, Page, StoreError, load};
 
 /// A region has answered an opening when it has reported, a waiver of
 /// participants when it reports that one or a later one, and an end when it
-/// reports the end's digest as applied.
+/// reports the end's digest as applied. Where it has applied an end that is not
+/// known here, the opening is said again, which it answers with that end.
 const OWED: &str = "select g.opened_at, g.namespace, g.name, g.n, s.region from generations as g
     join spec_regions as s on s.namespace = g.namespace and s.name = g.name and s.revision = g.revision
     left join reports as r on r.namespace = g.namespace and r.name = g.name and r.n = g.n and r.region = s.region
     left join waivers as w on w.namespace = g.namespace and w.name = g.name and w.n = g.n and w.region = s.region
     where not g.settled
     and (r.region is null or (g.digest is not null and (r.applied is null or r.applied <> g.digest))
+        or (g.digest is null and r.applied is not null)
         or (g.digest is null and w.participants is not null and w.revision > r.waiver))";
 
 /// Generations read at once: each may bring its outputs, and its reports too.

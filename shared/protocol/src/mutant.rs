@@ -100,6 +100,9 @@ mod switch {
         ZoneOfAnother, "who arrives counts in the first zone of the region, not in its own", "I1";
         ZoneNotSealed, "a participant withdraws from a zone that has promised", "I1";
         AfterIgnored, "what comes after a generation that broke gathers on", "I6";
+        EraIgnored, "a store that came back from a backup decides before its regions have spoken", "I2";
+        EndMadeAnew, "an end that a region has applied is made anew where the store lost it", "I2";
+        EndNotAdopted, "an end that a region brings is not taken for what it is", "I2";
         CountsOnItsWay, "a regional deadline or a loss counts from a tick that was on its way before it", "a deadline is never early";
         LossEarly, "a loss acts before the time to rejoin has passed", "a loss acts no sooner than it may";
     }

@@ -136,6 +136,13 @@ impl RegionReport {
         }
     }
 
+    /// Whether it says that the generation has ended here, and not how.
+    #[must_use]
+    pub fn lacks_end(&self) -> bool {
+        // Of a name that is taken a region knows only that it heard of the end.
+        self.applied.is_some() && self.outcome.is_none() && !self.name_taken
+    }
+
     /// Whether everybody has arrived or failed for good.
     #[must_use]
     pub fn everybody_spoke(&self) -> bool {

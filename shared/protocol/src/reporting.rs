@@ -97,6 +97,14 @@ impl Reporting {
         }
     }
 
+    /// Somebody says that a generation is open, and does not know that it ended
+    /// here: its next report brings the end.
+    pub fn lacks_end(&mut self, subject: &Subject, region: &Region) {
+        if region.generation(&subject.0, subject.1).is_some_and(|generation| generation.ended().is_some()) {
+            self.ends.insert(subject.clone());
+        }
+    }
+
     /// Whether the report of a generation must bring its end.
     #[must_use]
     pub fn brings_end(&self, subject: &Subject) -> bool {

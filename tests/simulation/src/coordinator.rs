@@ -210,9 +210,12 @@ impl Coordinator {
                 self.publish(scene, steps.into_iter().flat_map(|step| step.facts).collect());
                 self.work(scene);
             }
-            (Wanted::Heartbeats, _) => {
+            (Wanted::Heartbeats, StoreAnswer::Heard(welcomes)) => {
                 if let Some(batch) = &mut process.batch {
                     batch.heartbeats.clear();
+                }
+                for welcome in welcomes {
+                    self.tell(scene, Down::Welcome(welcome));
                 }
                 self.work(scene);
             }

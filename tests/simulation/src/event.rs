@@ -329,7 +329,8 @@ pub(crate) enum StoreRequest {
 pub(crate) enum StoreAnswer {
     Steps(Vec<Step>),
     Welcome(Box<Welcome>),
-    Done,
+    /// Those that have not heard of this era.
+    Heard(Vec<Welcome>),
     Unanswered(Vec<(RegionName, Fact)>),
     Due(Vec<(BarrierName, Command)>),
     Looked(Looked),

@@ -308,7 +308,10 @@ impl Participant {
     }
 
     fn ended(&mut self, scene: &mut Scene, outcome: &Outcome) {
-        if let Err(what) = scene.told.heard(self.region, self.regional.then_some(self.region), outcome) {
+        let outlived = self.regional && scene.truth[self.region].set_back;
+        if let (Err(what), false) =
+            (scene.told.heard(self.region, self.regional.then_some(self.region), outcome), outlived)
+        {
             scene.violated(Invariant::OneOutcome, what);
         }
         self.leave_session(scene);

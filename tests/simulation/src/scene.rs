@@ -119,8 +119,9 @@ impl Scene {
         Some(due.event)
     }
 
-    /// Sends a message; chance says when it arrives, and how often.
-    pub(crate) fn send(&mut self, link: Link, way: Way, event: Event) {
+    /// Sends a message; chance says when it arrives, and how often. `false` if
+    /// it never does.
+    pub(crate) fn send(&mut self, link: Link, way: Way, event: Event) -> bool {
         let fate = self.network.fate(&mut self.chance, link, way, self.now);
         match fate.arrivals.as_slice() {
             [] => self.note(|| format!("        lost on {link:?} {way:?}: {}", brief(&event))),
@@ -131,6 +132,7 @@ impl Scene {
                 self.after(*once, event);
             }
         }
+        !fate.arrivals.is_empty()
     }
 
     /// Adds a line to the story, if one is told.

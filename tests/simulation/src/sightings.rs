@@ -80,10 +80,13 @@ pub(crate) enum Sight {
     SetBackStopped,
     SetBackRefused,
     ConflictAlarm,
+    EndsTold,
+    EndAdopted,
+    DecidedAnewUnheard,
 }
 
 /// How many there are.
-const COUNT: usize = Sight::ConflictAlarm as usize + 1;
+const COUNT: usize = Sight::DecidedAnewUnheard as usize + 1;
 /// From here on not every run can see them.
 const RARE_FROM: usize = Sight::SetBackStopped as usize;
 
@@ -162,6 +165,9 @@ const ALL: [Sight; COUNT] = {
         SetBackStopped,
         SetBackRefused,
         ConflictAlarm,
+        EndsTold,
+        EndAdopted,
+        DecidedAnewUnheard,
     ]
 };
 

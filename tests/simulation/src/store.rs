@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::caps::VERDICTS_FACTOR;
-use muster_protocol::fact::{Decided, Fact, Hello, Standing, Welcome};
+use muster_protocol::fact::{Decided, Fact, Heartbeat, Hello, Standing, Welcome};
 use muster_protocol::generation::State;
 use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Generation, Names, Reply, Step};
 use muster_protocol::identity::{Era, History, Timestamp};
@@ -116,9 +116,7 @@ impl Store {
         if steps.iter().all(|step| step.changes.is_empty()) {
             return Ok(());
         }
-        if let Some(past) = &mut self.past {
-            past.push(self.tables.clone());
-        }
+        self.remember();
         for ((name, command), step) in batch.iter().zip(steps) {
             step.changes.iter().try_for_each(|change| self.write(name, change))?;
             if let (Command::Report(report), Ok(Reply::Reported { .. })) = (command, &step.reply) {
@@ -209,31 +207,69 @@ impl Store {
     }
 
     pub(crate) fn hello(&mut self, hello: &Hello) -> Welcome {
-        let era = self.era.clone();
-        let welcome = |standing, index| Welcome {
+        let welcome = |standing, index, tell_ends| Welcome {
             region: hello.region.clone(),
             agent: hello.agent.clone(),
             history: hello.history,
             standing,
             index,
-            era: Some(era.clone()),
-            tell_ends: false,
+            era: Some(self.era.clone()),
+            tell_ends,
         };
-        let Some(current) = self.tables.regions.get_mut(&hello.region) else {
-            return welcome(Standing::Undeclared, 0);
+        let Some(declared) = self.tables.regions.get(&hello.region) else {
+            return welcome(Standing::Undeclared, 0, false);
         };
-        current.era = Some(era.clone());
-        let current = *current.history.get_or_insert(hello.history);
+        // The first life of a region's log has nothing to tell that could be lost.
+        let first = declared.history.is_none();
+        let standing = match declared.history.is_none_or(|current| current == hello.history) {
+            true => Standing::Current,
+            false => Standing::Unknown,
+        };
+        let tell_ends = !first && standing == Standing::Current && declared.era.as_ref() != Some(&self.era);
+        let life = (hello.region.clone(), hello.history);
+        let known = self.tables.highest.get(&life).copied().unwrap_or(0);
+        let answer = welcome(standing, known.max(hello.head), tell_ends);
+        if first {
+            self.remember();
+            let era = Some(self.era.clone());
+            let declared = self.tables.regions.entry(hello.region.clone()).or_default();
+            (declared.history, declared.era) = (Some(hello.history), era);
+        }
         // Of every life of the log, be it current or not.
-        let highest = self.tables.highest.entry((hello.region.clone(), hello.history)).or_default();
-        *highest = hello.head.max(*highest);
-        let index = *highest;
-        let standing = if current == hello.history { Standing::Current } else { Standing::Unknown };
-        welcome(standing, index)
+        self.tables.highest.insert(life, known.max(hello.head));
+        answer
     }
 
-    pub(crate) fn heartbeat(&mut self, region: &RegionName, history: History, index: u64) {
-        self.raise(region, history, index);
+    /// Takes a sign of life; an agent that has not heard of this era is
+    /// welcomed anew.
+    pub(crate) fn heartbeat(&mut self, beat: &Heartbeat) -> Option<Welcome> {
+        self.raise(&beat.region, beat.history, beat.index);
+        let declared = self.tables.regions.get(&beat.region)?;
+        if declared.history != Some(beat.history) {
+            return None;
+        }
+        let (present, told) = (beat.era.as_ref() == Some(&self.era), declared.era.as_ref() == Some(&self.era));
+        if present && !told {
+            self.remember();
+            let era = Some(self.era.clone());
+            self.tables.regions.entry(beat.region.clone()).or_default().era = era;
+        }
+        let index = self.tables.highest.get(&(beat.region.clone(), beat.history)).copied().unwrap_or(0);
+        (!present && (beat.era.is_some() || !told)).then(|| Welcome {
+            region: beat.region.clone(),
+            agent: beat.agent.clone(),
+            history: beat.history,
+            standing: Standing::Current,
+            index,
+            era: Some(self.era.clone()),
+            tell_ends: !told,
+        })
+    }
+
+    fn remember(&mut self) {
+        if let Some(past) = &mut self.past {
+            past.push(self.tables.clone());
+        }
     }
 
     /// Facts that regions have not answered.
@@ -274,14 +310,15 @@ impl Store {
         Looked::at(self.tables.barriers.get(name), key)
     }
 
-    /// Loses the latest transactions, as a failover to a lagging replica does.
-    /// Returns how many were lost.
+    /// Loses the latest transactions and begins another era, as a failover to a
+    /// lagging replica does. Returns how many were lost.
     pub(crate) fn roll_back(&mut self, count: usize) -> usize {
         let past = self.past.as_mut().map(std::mem::take).unwrap_or_default();
         let count = count.min(past.len());
         if let Some(tables) = past.get(past.len() - count) {
             self.tables = tables.clone();
         }
+        self.era = Era::new("after the failover");
         count
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_protocol::generation::GenerationId;
 use muster_protocol::identity::Digest;
 use muster_protocol::name::BarrierName;
 use muster_protocol::outcome::{BreakReason, Outcome, Verdict};
@@ -14,7 +15,7 @@ use crate::sightings::{Sight, Sightings};
 pub(crate) struct Told {
     /// As they became durable, at the coordinator or in the region that
     /// decides the barrier.
-    decided: BTreeMap<(Option<usize>, BarrierName, u64), Digest>,
+    decided: BTreeMap<(Option<usize>, BarrierName, u64), Vec<Digest>>,
     /// As clients of each region were told.
     heard: BTreeMap<(usize, BarrierName, u64), Digest>,
     /// The store lost transactions: what was decided may be decided anew.
@@ -43,15 +44,20 @@ impl Told {
         };
         sight.into_iter().for_each(|sight| seen.sight(sight));
         let (id, digest) = (&outcome.generation, outcome.digest());
-        let first = *self.decided.entry((home, id.barrier.clone(), id.n)).or_insert(digest);
-        if first == digest {
+        let before = self.decided.entry((home, id.barrier.clone(), id.n)).or_default();
+        if before.contains(&digest) {
             return Ok(());
         }
-        if self.rolled_back {
-            self.decided.insert((home, id.barrier.clone(), id.n), digest);
-            return Ok(());
+        before.push(digest);
+        match before.len() == 1 || self.rolled_back {
+            true => Ok(()),
+            false => Err(format!("{id} was decided in two ways")),
         }
-        Err(format!("{id} was decided in two ways"))
+    }
+
+    /// Whether the store lost an end of a generation, and made another.
+    pub(crate) fn was_decided_anew(&self, id: &GenerationId) -> bool {
+        self.decided.get(&(None, id.barrier.clone(), id.n)).is_some_and(|ends| ends.len() > 1)
     }
 
     /// A client of a region was told an outcome, which that region decided
@@ -63,7 +69,7 @@ impl Told {
             return Err(format!("clients of one region were told two outcomes of {id}"));
         }
         let decided = self.decided.get(&(home, id.barrier.clone(), id.n));
-        if decided != Some(&digest) && !self.rolled_back {
+        if !decided.is_some_and(|decided| decided.contains(&digest)) {
             return Err(format!("a client was told an outcome of {id} that was never decided"));
         }
         Ok(())

@@ -12,7 +12,7 @@ use muster_protocol::identity::{Digest, Epoch, History, Timestamp, Writer};
 use muster_protocol::invariant::{self, Acknowledged, Invariant};
 use muster_protocol::name::{BarrierName, ParticipantId, RegionName, ZoneName};
 use muster_protocol::outcome::Outcome;
-use muster_protocol::region::{Arrive, Command, Effect, Refusal, Region, Reply, Withdraw};
+use muster_protocol::region::{Arrive, Command, Effect, Ended, Refusal, Region, Reply, Withdraw};
 use muster_protocol::replica::Logged;
 use muster_protocol::spec::Spec;
 
@@ -51,6 +51,8 @@ pub(crate) struct Truth {
     pub(crate) decided: Vec<Outcome>,
     /// The log was set back: what was acknowledged may be gone.
     pub(crate) set_back: bool,
+    /// What it was before that: what it promised then it had promised.
+    before: Option<Box<Region>>,
 }
 
 type Findings = Vec<(Invariant, String)>;
@@ -73,6 +75,7 @@ impl Truth {
             regional: Regional::default(),
             decided: Vec::new(),
             set_back: false,
+            before: None,
         }
     }
 
@@ -258,7 +261,14 @@ impl Truth {
 
     /// Whether a region or zone has promised, by its own log.
     pub(crate) fn promised(&self, barrier: &BarrierName, n: u64, zone: Option<&ZoneName>) -> bool {
-        has_promised(&self.region, barrier, n, zone)
+        let lives = self.before.as_deref().into_iter().chain([&self.region]);
+        lives.into_iter().any(|region| has_promised(region, barrier, n, zone))
+    }
+
+    /// How a generation of the coordinator ended here, if it has.
+    pub(crate) fn applied(&self, id: &GenerationId) -> Option<&Ended> {
+        let coordinators = self.region.regional_barrier(&id.barrier).is_none();
+        self.region.generation(&id.barrier, id.n).filter(|_| coordinators)?.ended()
     }
 
     /// The log came back from a backup: the truth is what it says now.
@@ -266,6 +276,10 @@ impl Truth {
         let mut back = Self::new(self.region.name().clone(), self.region.history());
         back.submitted = std::mem::take(&mut self.submitted);
         back.set_back = true;
+        // One outcome stays one, though it is applied a second time.
+        back.outcomes = std::mem::take(&mut self.outcomes);
+        back.outcomes.retain(|(barrier, _), _| self.region.regional_barrier(barrier).is_none());
+        back.before = Some(Box::new(self.region.clone()));
         entries.iter().for_each(|entry| drop(back.landed(entry, Duration::ZERO, &mut Sightings::default())));
         *self = back;
     }

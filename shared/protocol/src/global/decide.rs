@@ -34,13 +34,19 @@ impl<'a> View<'a> {
         (current == Some(report.stamp.history) && in_era).then_some(report)
     }
 
-    /// The first region that has to speak again before anything of a
-    /// generation from an older life of the database may be decided: it may
-    /// have applied an end that the database lost.
+    /// The first region that has to speak again before anything may be decided
+    /// of a generation that has not ended: one from an older life of the
+    /// database it may have applied an end of that the database lost, and one
+    /// that says it has must bring that end.
     #[must_use]
     pub fn behind(&self) -> Option<&'a RegionName> {
-        let old = self.generation.era != *self.context.era;
-        self.spec.regions.keys().find(|region| old && self.report(region).is_none())
+        let old = self.generation.era != *self.context.era && !mutant!(EraIgnored);
+        let view = *self;
+        let behind = move |region: &&RegionName| match view.report(region) {
+            None => old,
+            Some(report) => report.lacks_end() && !mutant!(EndMadeAnew),
+        };
+        self.spec.regions.keys().find(behind)
     }
 
     /// Whether a region or zone has promised, or is waived.

@@ -77,7 +77,8 @@ impl Generation {
 
     /// The fact that one region has not answered, slice and all: its opening
     /// until it reports, a waiver until it reports that, its end until it has
-    /// applied it.
+    /// applied it. One that has applied an end which is not known here is told
+    /// the opening again, and answers with that end.
     #[must_use]
     pub fn unanswered(&self, spec: &Spec, region: &RegionName) -> Option<Fact> {
         if let Some(decided) = &self.decided {
@@ -86,6 +87,9 @@ impl Generation {
         let Some(report) = self.reports.get(region) else {
             return self.opened(spec, region, true).map(Fact::Opened);
         };
+        if report.lacks_end() {
+            return self.opened(spec, region, true).map(Fact::Opened);
+        }
         let waiver = self.waived.get(region).filter(|waiver| waiver.revision > report.apart.waiver)?;
         Some(Fact::Waived(Waived {
             generation: self.id.clone(),

@@ -6,6 +6,7 @@ use super::apply::{Opening, Work};
 use super::{Change, Refusal, Reply};
 use crate::generation::GenerationId;
 use crate::identity::Era;
+use crate::mutant;
 use crate::outcome::Outcome;
 use crate::report::RegionReport;
 
@@ -55,7 +56,7 @@ impl Work<'_> {
     fn adopt(&mut self, n: u64, report: &RegionReport, outcome: &Outcome) -> Result<(), Refusal> {
         let (generation, _) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
         let its_own = outcome.generation == generation.id && report.applied == Some(outcome.digest());
-        if generation.decided.is_none() && its_own {
+        if generation.decided.is_none() && its_own && !mutant!(EndNotAdopted) {
             self.end_as(n, outcome.clone())?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What the coordinator says, and what it is told.
 
 use muster_protocol::fact::{Fact, Heartbeat, Welcome};
+use muster_protocol::identity::Era;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::listening::{Hear, LEAVE_TO_OTHERS, Welcomed, still_new};
 use muster_protocol::region::{Command, Effect};
@@ -14,8 +15,9 @@ use crate::scene::Scene;
 use crate::sightings::Sight;
 
 impl Agent {
-    fn tell(&self, scene: &mut Scene, up: Up) {
-        scene.send(Link::AgentBus(self.index), Way::There, Event::Up(up));
+    /// Whether the bus has it.
+    fn tell(&self, scene: &mut Scene, up: Up) -> bool {
+        scene.send(Link::AgentBus(self.index), Way::There, Event::Up(up))
     }
 
     /// Takes its place on the bus once the log's end has been read, and greets
@@ -43,7 +45,8 @@ impl Agent {
             Welcomed::Compare { seen } => {
                 let ticket = Ticket(u64::MAX - process.next_ticket);
                 process.next_ticket += 1;
-                process.tickets.insert(ticket, Whose::Fresh { seen });
+                let (era, ends) = (welcome.era.clone(), welcome.tell_ends);
+                process.tickets.insert(ticket, Whose::Fresh { seen, era, ends });
                 scene.after(ANSWER_TIMEOUT, self.event(ToAgent::GiveUp(ticket)));
                 self.step(scene, Input::ReadRequested(ticket));
             }
@@ -51,12 +54,14 @@ impl Agent {
     }
 
     /// The state is as fresh as the welcome asks for.
-    pub(super) fn compared(&mut self, scene: &mut Scene, seen: u64) {
+    pub(super) fn compared(&mut self, scene: &mut Scene, seen: u64, era: Option<Era>, ends: bool) {
         let Some(process) = &mut self.process else { return };
         match process.listening.compared(seen, process.replica.region()) {
             Ok(()) => {
                 scene.note(|| format!("agent {} is welcome", self.index));
-                process.reporting.everything(process.replica.region(), false);
+                process.reporting.everything(process.replica.region(), ends);
+                process.era = era;
+                scene.seen.sight_if(ends, Sight::EndsTold);
             }
             Err(why) if scene.truth[self.region].set_back => {
                 scene.note(|| format!("agent {} is not heard: {why}", self.index));
@@ -80,7 +85,11 @@ impl Agent {
             Hear::Nothing => {}
             Hear::TellAgain => {
                 scene.seen.sight(Sight::FactRepeated);
-                self.report(scene, &(id.barrier.clone(), id.n));
+                let subject = (id.barrier.clone(), id.n);
+                if let (Fact::Opened(_), Some(process)) = (&fact, &mut self.process) {
+                    process.reporting.lacks_end(&subject, process.replica.region());
+                }
+                self.report(scene, &subject);
             }
             Hear::Alarm => self.alarm(scene, &fact),
             Hear::Append => self.submit(scene, Command::Fact(fact), Whose::Fact),
@@ -93,7 +102,7 @@ impl Agent {
     /// A second, different outcome: only a store that lost what it had decided
     /// may come to say one.
     fn alarm(&self, scene: &mut Scene, fact: &Fact) {
-        match scene.told.rolled_back {
+        match scene.told.was_decided_anew(fact.generation()) {
             true => scene.seen.sight(Sight::ConflictAlarm),
             false => scene.violated(Invariant::OneOutcome, format!("a region heard another outcome: {fact:?}")),
         }
@@ -123,9 +132,19 @@ impl Agent {
 
     fn report(&mut self, scene: &mut Scene, subject: &Subject) {
         let Some(process) = &mut self.process else { return };
-        let Some(report) = process.replica.region().report_up(&subject.0, subject.1) else { return };
-        process.reporting.sent(subject, scene.now);
-        self.tell(scene, Up::Report(Box::new(report)));
+        let region = process.replica.region();
+        let Some(mut report) = region.report_up(&subject.0, subject.1) else {
+            return process.reporting.sent(subject, scene.now);
+        };
+        let with_end = process.reporting.brings_end(subject);
+        let ended = region.generation(&subject.0, subject.1).and_then(|generation| generation.ended());
+        report.era = process.era.clone();
+        report.outcome = ended.filter(|_| with_end && !report.name_taken).map(|end| Box::new(end.outcome.clone()));
+        let left = self.tell(scene, Up::Report(Box::new(report)));
+        // An end is told once the bus has it.
+        if let Some(process) = self.process.as_mut().filter(|_| left || !with_end) {
+            process.reporting.sent(subject, scene.now);
+        }
     }
 
     pub(super) fn show_life(&self, scene: &mut Scene) {
@@ -142,7 +161,7 @@ impl Agent {
             shard: stamp.shard,
             index: stamp.index,
             address: String::new(),
-            era: process.listening.era().cloned(),
+            era: process.era.clone().filter(|_| process.reporting.has_told_ends()),
         };
         self.tell(scene, Up::Heartbeat(heartbeat));
     }

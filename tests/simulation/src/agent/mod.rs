@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_protocol::fact::AgentId;
-use muster_protocol::identity::{SessionId, Writer};
+use muster_protocol::identity::{Era, SessionId, Writer};
 use muster_protocol::invariant::Invariant;
 use muster_protocol::lease::LeaseClock;
 use muster_protocol::listening::Listening;
@@ -80,6 +80,8 @@ pub(crate) struct Process {
     /// Its log was set back under it: its state is of a log that is gone.
     pub(crate) outlived: bool,
     follows_bus: bool,
+    /// The era it was last welcomed by, with which it stamps reports.
+    era: Option<Era>,
     hearing: Hearing,
     /// When the registration that is on its way was sent.
     registering_at: Duration,
@@ -93,7 +95,7 @@ enum Whose {
     TookOver,
     Led,
     Fact,
-    Fresh { seen: u64 },
+    Fresh { seen: u64, era: Option<Era>, ends: bool },
     Session { asked: Box<Asked>, command: Command, began: Duration },
     Look { began: Duration },
     Silent,
@@ -136,6 +138,7 @@ impl Agent {
             swallowed: false,
             outlived: false,
             follows_bus: false,
+            era: None,
             hearing: Hearing::default(),
             registering_at: Duration::ZERO,
         });

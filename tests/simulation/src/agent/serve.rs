@@ -199,9 +199,9 @@ impl Agent {
             Whose::TookOver => self.took_over(scene, reply),
             Whose::Led => self.led(scene, reply),
             Whose::Fact => {}
-            Whose::Fresh { seen } => {
+            Whose::Fresh { seen, era, ends } => {
                 if let Answer::Fresh { .. } = answer {
-                    self.compared(scene, seen);
+                    self.compared(scene, seen, era, ends);
                 }
             }
             Whose::Silent => {}

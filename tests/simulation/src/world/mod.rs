@@ -125,7 +125,8 @@ impl World {
         }
     }
 
-    /// A region whose log was set back stops, and what needs it waits.
+    /// A region whose log was set back stops, and what needs it waits; so does
+    /// what a store lost the definition of.
     fn must_finish(&self) -> bool {
         self.restored == Restored::Nothing
     }

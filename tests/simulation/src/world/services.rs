@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use muster_protocol::entry::Body;
-use muster_protocol::global::{Change, Command, Step, Waiver};
+use muster_protocol::global::{Change, Command, Step};
 use muster_protocol::identity::Epoch;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
-use muster_protocol::outcome::{BreakReason, Verdict};
+use muster_protocol::outcome::{BreakReason, Outcome, Verdict};
 use muster_protocol::replica::{Appended, Logged};
 use muster_protocol::spec::Leaf;
 
@@ -18,7 +18,7 @@ use crate::log::{Follower, Read};
 use crate::network::{Link, Way};
 use crate::sightings::Sight;
 use crate::store::Broken;
-use crate::truth::follows_a_break;
+use crate::truth::{Truth, follows_a_break};
 
 impl World {
     /// One request at a region's log: all of it, or nothing.
@@ -130,7 +130,9 @@ impl World {
             let mut mine = self.agents.iter().filter(|agent| agent.region == region);
             let alone = mine.all(|agent| agent.process.as_ref().is_none_or(|one| !one.listening.is_greeted()));
             self.scene.seen.sight_if(alone, Sight::RegionalAlone);
-            if let Err(what) = self.scene.told.decided(Some(region), &outcome, &mut self.scene.seen) {
+            let told = self.scene.told.decided(Some(region), &outcome, &mut self.scene.seen);
+            // What was decided on a log that is gone is gone with it.
+            if let (Err(what), false) = (told, self.scene.truth[region].set_back) {
                 self.scene.violated(Invariant::OneOutcome, what);
             }
         }
@@ -169,8 +171,7 @@ impl World {
             }
             StoreRequest::Hello(hello) => StoreAnswer::Welcome(Box::new(self.store.hello(&hello))),
             StoreRequest::Heartbeats(heartbeats) => {
-                heartbeats.iter().for_each(|beat| self.store.heartbeat(&beat.region, beat.history, beat.index));
-                StoreAnswer::Done
+                StoreAnswer::Heard(heartbeats.iter().filter_map(|beat| self.store.heartbeat(beat)).collect())
             }
             StoreRequest::Unanswered { only } => StoreAnswer::Unanswered(self.store.unanswered(only.as_ref())),
             StoreRequest::Due => StoreAnswer::Due(self.store.due(now)),
@@ -185,6 +186,11 @@ impl World {
         {
             let Change::Decided { n, decided } = change else { continue };
             self.scene.note(|| format!("decided {} {:?}", decided.outcome.generation, decided.outcome.verdict));
+            match self.check_anew(name, *n, &decided.outcome) {
+                Ok(anew) => self.scene.seen.sight_if(anew, Sight::DecidedAnewUnheard),
+                Err(what) => self.scene.violated(Invariant::OneOutcome, what),
+            }
+            self.scene.seen.sight_if(self.is_adopted(&decided.outcome), Sight::EndAdopted);
             if let Err(what) = self.scene.told.decided(None, &decided.outcome, &mut self.scene.seen) {
                 self.scene.violated(Invariant::OneOutcome, what);
             }
@@ -197,11 +203,12 @@ impl World {
                     self.scene.seen.sight_if(!release.left_out.is_empty(), Sight::LeftOut);
                     let promised = |leaf: &Leaf| {
                         let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
-                        let waived = generation.waived.get(&leaf.region).is_some_and(Waiver::is_whole);
-                        let rolled_back = self.scene.told.rolled_back || self.scene.truth[at].set_back;
-                        waived || rolled_back || self.scene.truth[at].promised(name, *n, leaf.zone.as_ref())
+                        let waived = release.waived.get(&leaf.region).is_some_and(String::is_empty);
+                        waived || self.scene.truth[at].promised(name, *n, leaf.zone.as_ref())
                     };
-                    let holds = spec.release_when.holds(spec.regions.keys(), &promised) || release.forced.is_some();
+                    let holds = spec.release_when.holds(spec.regions.keys(), &promised)
+                        || release.forced.is_some()
+                        || self.is_adopted(&decided.outcome);
                     let leaves = spec.release_when.leaves();
                     let by_zone = leaves.iter().any(|leaf| leaf.zone.is_some());
                     self.scene.seen.sight_if(by_zone, Sight::ZonesReleased);
@@ -214,7 +221,8 @@ impl World {
                 }
                 Verdict::Broken(broken) => {
                     let passed = generation.deadline_at.is_some_and(|at| at <= self.scene.clock());
-                    let due = broken.reason != BreakReason::DeadlineExceeded || passed;
+                    let adopted = self.is_adopted(&decided.outcome);
+                    let due = broken.reason != BreakReason::DeadlineExceeded || passed || adopted;
                     self.scene.check(due, Invariant::RefusalsAreFinal, || {
                         format!("{name} {n} was out of time before its deadline")
                     });
@@ -231,6 +239,35 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether a region has applied this end before the store has it: the store
+    /// lost it, and takes it from there.
+    fn is_adopted(&self, outcome: &Outcome) -> bool {
+        let applied =
+            |truth: &Truth| truth.applied(&outcome.generation).is_some_and(|end| end.digest == outcome.digest());
+        self.scene.truth.iter().any(applied)
+    }
+
+    /// What a store lost may be decided anew only while no region that has
+    /// spoken since then had applied it.
+    fn check_anew(&self, name: &BarrierName, n: u64, outcome: &Outcome) -> Result<bool, String> {
+        let Some((generation, spec)) = self.store.barrier(name).and_then(|barrier| barrier.loaded(n)) else {
+            return Ok(false);
+        };
+        let mut anew = false;
+        for region in spec.regions.keys() {
+            let Some(at) = self.workload.regions.iter().position(|name| name == region) else { continue };
+            let Some(end) = self.scene.truth[at].applied(&outcome.generation) else { continue };
+            if end.digest == outcome.digest() {
+                continue;
+            }
+            anew = true;
+            if generation.reports.get(region).is_some_and(|report| report.stamp.index >= end.index) {
+                return Err(format!("{} was decided anew, and {region} had said that it ended", generation.id));
+            }
+        }
+        Ok(anew)
     }
 
     /// What somebody did to one generation ends that one.
