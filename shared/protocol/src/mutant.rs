@@ -103,6 +103,7 @@ mod switch {
         EraIgnored, "a store that came back from a backup decides before its regions have spoken", "I2";
         EndMadeAnew, "an end that a region has applied is made anew where the store lost it", "I2";
         EndNotAdopted, "an end that a region brings is not taken for what it is", "I2";
+        DrainedRequired, "what opens waits for a region that is drained", "I6";
         CountsOnItsWay, "a regional deadline or a loss counts from a tick that was on its way before it", "a deadline is never early";
         LossEarly, "a loss acts before the time to rejoin has passed", "a loss acts no sooner than it may";
     }

@@ -320,6 +320,7 @@ fn sight(scene: &mut Scene, step: &Step) {
             Change::Opened(generation) => {
                 scene.seen.sight_if(generation.id.round > 0, Sight::Retried);
                 scene.seen.sight_if(generation.carry.is_some(), Sight::CarriedOver);
+                scene.seen.sight_if(!generation.waived.is_empty(), Sight::OpenedDrained);
             }
             _ => {}
         }

@@ -399,6 +399,15 @@ pub(crate) enum Fault {
         region: usize,
         by: u64,
     },
+    /// A region is taken out for a while, and is away.
+    Drain {
+        region: usize,
+        lasts: Duration,
+    },
+    /// It is back.
+    Resume {
+        region: usize,
+    },
     /// The store loses its latest transactions.
     RollBack {
         count: usize,

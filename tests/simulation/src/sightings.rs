@@ -76,6 +76,7 @@ pub(crate) enum Sight {
     ZoneAheadOfRegion,
     PredecessorBroke,
     RegionalPredecessorBroke,
+    OpenedDrained,
     // Only with a log set back or a store rolled back.
     SetBackStopped,
     SetBackRefused,
@@ -162,6 +163,7 @@ const ALL: [Sight; COUNT] = {
         ZoneAheadOfRegion,
         PredecessorBroke,
         RegionalPredecessorBroke,
+        OpenedDrained,
         SetBackStopped,
         SetBackRefused,
         ConflictAlarm,

@@ -12,6 +12,7 @@ use muster_protocol::identity::{Era, History, Timestamp};
 use muster_protocol::invariant::{self, Invariant};
 use muster_protocol::mutant;
 use muster_protocol::name::{BarrierName, Key, RegionName};
+use muster_protocol::outcome::Override;
 use muster_protocol::report::RegionReport;
 
 /// What a promise that was about to break was, and how.
@@ -164,6 +165,12 @@ impl Store {
                 if row.generations.contains_key(&n) || n < row.next_n && !lost {
                     return Err((Invariant::GenerationsApart, format!("{name} opened generation {n} twice")));
                 }
+                let regions = &self.tables.regions;
+                let drained = |region: &RegionName| regions.get(region).is_some_and(|one| one.drained.is_some());
+                let part = row.specs.get(&generation.revision).into_iter().flat_map(|spec| spec.regions.keys());
+                if let Some(region) = part.filter(|region| drained(region)).find(|one| !generation.waives(one)) {
+                    return Err((Invariant::Live, format!("{} waits for {region}, which is away", generation.id)));
+                }
                 row.take_number(n);
                 row.gathering += 1;
                 row.generations.insert(n, (**generation).clone());
@@ -264,6 +271,14 @@ impl Store {
             era: Some(self.era.clone()),
             tell_ends: !told,
         })
+    }
+
+    /// Takes a region out of what opens, or in again.
+    pub(crate) fn drain(&mut self, region: &RegionName, drained: bool) {
+        let by = || Override { actor: None, reason: "it is being moved".to_owned() };
+        if let Some(declared) = self.tables.regions.get_mut(region) {
+            declared.drained = drained.then(by);
+        }
     }
 
     fn remember(&mut self) {

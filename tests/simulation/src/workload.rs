@@ -162,7 +162,8 @@ impl Workload {
         let agent = chance.below(agents);
         let coordinator = chance.below(self.coordinators);
         let while_ = Duration::from_millis(chance.within(100..=25_000));
-        let fault = match chance.within(0..=12) {
+        let fault = match chance.within(0..=13) {
+            13 => Fault::Drain { region: chance.below(self.regions.len()), lasts: while_ },
             0 | 1 => Fault::CrashAgent { agent, back_after: while_ },
             2 => Fault::CrashCoordinator { coordinator, back_after: while_ },
             3 | 4 => Fault::PauseAgent { agent, lasts: while_ },

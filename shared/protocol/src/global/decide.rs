@@ -74,7 +74,7 @@ impl<'a> View<'a> {
 
     /// Whether the whole region is waived.
     fn waived(&self, region: &RegionName) -> bool {
-        self.generation.waived.get(region).is_some_and(Waiver::is_whole)
+        self.generation.waives(region)
     }
 
     /// The regions that are not waived as a whole, with what each last said.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Barrier, Generation};
+use super::{Barrier, Generation, Waiver};
 use crate::fact::{Fact, Opened, Waived};
 use crate::generation::{GenerationId, State};
 use crate::name::RegionName;
@@ -42,6 +42,12 @@ impl Generation {
             Some(_) if self.settled => State::Released,
             Some(_) => State::Releasing,
         }
+    }
+
+    /// Whether a whole region is no longer expected.
+    #[must_use]
+    pub fn waives(&self, region: &RegionName) -> bool {
+        self.waived.get(region).is_some_and(Waiver::is_whole)
     }
 
     /// Whether one region has applied the end.

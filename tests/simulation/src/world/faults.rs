@@ -56,6 +56,15 @@ impl World {
                     self.scene.after(Duration::from_millis(1), record);
                 }
             }
+            Fault::Drain { region, lasts } => {
+                self.store.drain(&self.workload.regions[region], true);
+                for agent in self.workload.agents_of(&self.workload.regions[region]) {
+                    self.scene.network.cut(Link::AgentBus(agent), Way::There, now + lasts);
+                    self.scene.network.cut(Link::AgentBus(agent), Way::Back, now + lasts);
+                }
+                self.scene.after(lasts, Event::Fault(Fault::Resume { region }));
+            }
+            Fault::Resume { region } => self.store.drain(&self.workload.regions[region], false),
             Fault::SetBack { region, by } => self.set_back(region, by),
             Fault::RollBack { count } => {
                 self.scene.told.rolled_back = true;

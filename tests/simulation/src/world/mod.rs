@@ -7,6 +7,7 @@ mod services;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use muster_protocol::global::Generation;
 use muster_protocol::identity::History;
 use muster_protocol::invariant::Invariant;
 use muster_protocol::name::BarrierName;
@@ -262,7 +263,9 @@ impl World {
             let decided_here =
                 region.and_then(|region| self.scene.truth[region].region.regional_barrier(&plan.spec.name));
             let barriers = self.store.barrier(&plan.spec.name).into_iter().chain(decided_here);
-            for one in barriers.flat_map(|barrier| barrier.generations.values()) {
+            // Without the region that has the name nobody comes to its twin.
+            let counts = |one: &&Generation| !plan.home().is_some_and(|home| one.waives(home));
+            for one in barriers.flat_map(|barrier| barrier.generations.values()).filter(counts) {
                 let planned = one.id.key.is_some() || one.id.n <= plan.until_n;
                 if planned && !one.settled && (one.decided.is_some() || one.id.key.is_none()) {
                     return Some(format!("{} is {}", one.id, one.state().as_str()));
