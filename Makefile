@@ -49,9 +49,10 @@ model: ## Check the protocol in small worlds to completion, in a large one for S
 	cargo run --locked -p muster-model -- withdrawing
 	cargo run --locked -p muster-model -- large --states $(STATES)
 
-mutants: ## Put each known bug back; fail if the simulator misses one
+mutants: ## Put each known bug back; fail if the simulator, or the tests of the adapters, miss one
 	cargo run --locked -p muster-simulation --features mutants -- --mutants --seeds $(SEEDS) \
 	    --json benchmarks/results/mutants.json $(ARGS)
+	tests/mutants --json benchmarks/results/mutants-adapters.json $(ARGS)
 
 verify: ## Check without changing: format, lints, docs, dependency and repository rules
 	cargo fmt --all --check

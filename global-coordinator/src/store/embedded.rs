@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use muster_protocol::identity::{Era, Timestamp};
+use muster_protocol::mutant;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Executor};
@@ -65,7 +66,9 @@ impl Embedded {
             made.map_err(|error| unavailable(format!("{} can't be made: {error}", folder.display())))?;
         }
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
-        Self::with(options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full)).await
+        let synchronous =
+            if mutant!(AcknowledgeBeforeDurable) { SqliteSynchronous::Off } else { SqliteSynchronous::Full };
+        Self::with(options.journal_mode(SqliteJournalMode::Wal).synchronous(synchronous)).await
     }
 
     /// A store in memory, gone with its last clone.

@@ -108,6 +108,16 @@ async fn a_file_of_the_first_version_is_brought_forward() {
 }
 
 #[tokio::test]
+async fn a_commit_is_on_the_disk_when_it_is_acknowledged() {
+    let folder = Folder::new();
+    let store = Embedded::open(&folder.file()).await.unwrap();
+    let mut tx = store.begin(Purpose::Read).await.unwrap();
+    let full: Vec<(i64,)> = tx.fetch(Query::new("pragma synchronous")).await.unwrap();
+    assert_eq!(full, [(2,)]);
+    tx.rollback().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_clock_never_turns_back() {
     let folder = Folder::new();
     let future = 10 * system_clock().0;

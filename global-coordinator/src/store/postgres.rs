@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_protocol::identity::{Era, Timestamp};
+use muster_protocol::mutant;
 use serde::{Deserialize, Serialize, Serializer};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
@@ -21,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::StoreError;
 use super::backend::{Backend, Clock, Purpose, Transaction, within};
-use super::error::{busy, committing, defect, meaning, migrating, unavailable};
+use super::error::{busy, defect, meaning, migrating, unavailable};
 use super::query::{Query, Record};
 use super::record::timestamp;
 
@@ -155,7 +156,7 @@ impl Postgres {
         let pool = PgPoolOptions::new()
             .max_connections(size)
             .acquire_timeout(ACQUIRE_WITHIN)
-            .after_connect(|connection, _| Box::pin(async move { connection.execute(DURABLE).await.map(drop) }))
+            .after_connect(|connection, _| Box::pin(prepare(connection)))
             .after_release(|connection, _| clean(connection));
         Ok(Self {
             pool: pool.connect_lazy_with(connect),
@@ -193,13 +194,22 @@ impl Postgres {
     }
 }
 
+/// Makes a new connection keep what it acknowledges.
+async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    match mutant!(AcknowledgeBeforeDurable) {
+        true => Ok(()),
+        false => connection.execute(DURABLE).await.map(drop),
+    }
+}
+
 /// Ends a transaction that nobody knows of. One is left open when `begin` is
 /// cancelled between its statement and its answer, and whoever had the
 /// connection next would write into it and lose that. Without a transaction
 /// it is idle talk.
 fn clean(connection: &mut PgConnection) -> BoxFuture<'_, Result<bool, sqlx::Error>> {
     Box::pin(async move {
-        let rollback = tokio::time::timeout(ACQUIRE_WITHIN, connection.execute("rollback"));
+        let rollback = if mutant!(LeavesOpen) { "" } else { "rollback" };
+        let rollback = tokio::time::timeout(ACQUIRE_WITHIN, connection.execute(rollback));
         rollback.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(|_| true)
     })
 }
@@ -259,7 +269,8 @@ impl Transaction for PostgresTransaction {
     /// Whoever locks rows of a table holds a lock on it that this one excludes;
     /// readers go on.
     async fn lock_out_deciders(&mut self) -> Result<(), StoreError> {
-        self.execute(Query::new("lock table barriers in exclusive mode")).await.map(drop)
+        let mode = if mutant!(DrainsUnlocked) { "access share" } else { "exclusive" };
+        self.execute(Query::new("lock table barriers in ").push(mode).push(" mode")).await.map(drop)
     }
 
     async fn fetch<T: Record>(&mut self, query: Query) -> Result<Vec<T>, StoreError> {
@@ -280,14 +291,15 @@ impl Transaction for PostgresTransaction {
         let rows: Vec<(i64, String, String)> = self.fetch(Query::new(CLOCK)).await?;
         let (now, system, timeline) = rows.first().ok_or_else(|| defect("the clock has no row"))?;
         let now: Timestamp = timestamp(*now)?;
+        let timeline = if mutant!(EraWithoutTimeline) { "" } else { timeline };
         Ok(Clock { now, era: Era::new(&format!("{system}/{timeline}")) })
     }
 
     async fn commit(self) -> Result<(), StoreError> {
         fail::fail_point!("store.before_commit");
         let commit = self.transaction.commit();
-        match within(ANSWER_WITHIN, commit, |error| committing(error, schema_needed())).await {
-            Err(StoreError::Unavailable(silence)) => Err(StoreError::Unknown(silence)),
+        match within(ANSWER_WITHIN, commit, |error| meaning(error, schema_needed())).await {
+            Err(StoreError::Unavailable(silence)) if !mutant!(LossIsRefusal) => Err(StoreError::Unknown(silence)),
             ended => ended.inspect(|()| fail::fail_point!("store.after_commit")),
         }
     }

@@ -86,6 +86,14 @@ pub(super) struct Query {
     values: Vec<Value>,
 }
 
+/// A statement that ends with a guard, without it if a known bug says so.
+pub(super) fn guarded(statement: &'static str, guard: &'static str, bug: bool) -> &'static str {
+    match statement.split_once(guard) {
+        Some((unguarded, _)) if bug => unguarded,
+        _ => statement,
+    }
+}
+
 impl Query {
     /// A statement, with `$1`, `$2` … for the values to come.
     pub(super) fn new(text: &'static str) -> Self {

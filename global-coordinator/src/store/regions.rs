@@ -9,12 +9,13 @@ use std::time::Duration;
 use muster_protocol::fact::{AgentId, Heartbeat, Hello, Standing, Welcome};
 use muster_protocol::global::Declared;
 use muster_protocol::identity::{Era, History, Timestamp};
+use muster_protocol::mutant;
 use muster_protocol::name::RegionName;
 use muster_protocol::outcome::Override;
 
 use super::backend::{Clock, End, Transaction};
 use super::error::defect;
-use super::query::{Query, row};
+use super::query::{Query, guarded, row};
 use super::record::{parsed, timestamp, unsigned};
 use super::{AgentRow, Drained, RegionRow, StoreError};
 
@@ -123,7 +124,8 @@ pub(super) async fn raise<T: Transaction>(
     indices: BTreeMap<(RegionName, History), u64>,
 ) -> Result<(), StoreError> {
     for ((region, history), index) in indices {
-        let query = Query::new(RAISE).with_all(row![region.as_str(), history.to_string(), index]);
+        let raise = guarded(RAISE, " and highest_index", mutant!(IndexFalls));
+        let query = Query::new(raise).with_all(row![region.as_str(), history.to_string(), index]);
         tx.execute(query).await?;
     }
     Ok(())
@@ -162,7 +164,7 @@ pub(super) async fn hello<T: Transaction>(tx: &mut T, hello: Hello) -> Result<(W
     let (standing, index) = known.first().ok_or_else(|| defect("a history just written is not there"))?;
     let standing = read_standing(standing)?;
     // The first life of a region's log has nothing to tell that could be lost.
-    if first {
+    if first || mutant!(GreetingTellsAll) {
         tx.execute(Query::new(ERA).with_all(row![region.as_str(), history.to_string(), clock.era.0.as_str()])).await?;
     }
     let tell_ends = !first && standing == Standing::Current && era.as_deref() != Some(clock.era.0.as_str());
@@ -252,7 +254,8 @@ async fn heard<T: Transaction>(
     clock: &Clock,
 ) -> Result<(), StoreError> {
     let sign = row![region.as_str(), history.to_string(), clock.now.0];
-    tx.execute(Query::new(HEARD).with_all(sign)).await.map(drop)
+    let heard = guarded(HEARD, " and exists", mutant!(AnyLifeCounts));
+    tx.execute(Query::new(heard).with_all(sign)).await.map(drop)
 }
 
 async fn agent_heard<T: Transaction>(

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_protocol::global::{self, Barrier, Change, Command, Context, Declared, Names, Reply, Step};
 use muster_protocol::identity::History;
 use muster_protocol::invariant::{self, Invariant};
+use muster_protocol::mutant;
 use muster_protocol::name::{BarrierName, RegionName};
 
 use super::backend::{Clock, End, Transaction};
@@ -21,16 +22,21 @@ pub(super) async fn transact<T: Transaction>(
     batch: &[(BarrierName, Command)],
     mode: Mode,
 ) -> Result<(Vec<Step>, End), StoreError> {
-    lock(tx, batch).await?;
+    if !mutant!(LockAndCountAtOnce) {
+        lock(tx, batch).await?;
+    }
     fail::fail_point!("store.locked");
     // From here on, in statements of their own: one that locks and reads at
     // once reads what was there before it had to wait for the lock.
     let clock = tx.clock().await?;
     let regions = regions::current(tx, clock.now).await?;
     let mut barriers = load::named(tx, &named(batch), clock.now).await?;
+    if mutant!(LockAndCountAtOnce) {
+        lock(tx, batch).await?;
+    }
     let mut defined = count_defined(tx, batch).await?;
     let steps = apply(batch, &clock, &regions, &mut barriers, &mut defined)?;
-    if mode == Mode::DryRun || steps.iter().all(|step| step.changes.is_empty()) {
+    if mode == Mode::DryRun && !mutant!(TriedIsWritten) || steps.iter().all(|step| step.changes.is_empty()) {
         return Ok((steps, End::Rollback));
     }
     let mut writes = Writes::new(&clock);
@@ -58,7 +64,8 @@ async fn lock<T: Transaction>(tx: &mut T, batch: &[(BarrierName, Command)]) -> R
         let insert = Query::new("insert into barriers (namespace, name, revision, deleted, next_n) ");
         tx.execute(insert.rows(rows).push(" on conflict (namespace, name) do nothing")).await?;
     }
-    let locked = select(tx, &in_order(batch.iter().map(|(name, _)| name)), T::LOCKING).await?;
+    let locking = if mutant!(NoLock) { "" } else { T::LOCKING };
+    let locked = select(tx, &in_order(batch.iter().map(|(name, _)| name)), locking).await?;
     match defines.iter().find(|name| !locked.contains(*name)) {
         None => Ok(()),
         Some(name) => Err(defect(format!("the row of {name} could not be made"))),

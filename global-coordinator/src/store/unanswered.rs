@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use muster_protocol::fact::Fact;
+use muster_protocol::mutant;
 use muster_protocol::name::{BarrierName, RegionName};
 
 use super::backend::{End, Transaction};
@@ -46,7 +47,7 @@ pub(super) async fn unanswered<T: Transaction>(
     limit: u32,
 ) -> Result<(Page<(RegionName, Fact)>, End), StoreError> {
     let length = page_length(limit);
-    let mut query = Query::new(OWED);
+    let mut query = Query::new(OWED).push(if mutant!(AnyEndAnswers) { " and r.applied is null" } else { "" });
     if let Some(region) = &region {
         query = query.push(" and s.region = ").bind(region.as_str());
     }

@@ -8,6 +8,7 @@ use muster_protocol::fact::Decided;
 use muster_protocol::generation::GenerationId;
 use muster_protocol::global::{Audit, Barrier, Change, Generation, Waiver};
 use muster_protocol::invariant::Invariant;
+use muster_protocol::mutant;
 use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::report::RegionReport;
 use muster_protocol::spec::Spec;
@@ -15,7 +16,7 @@ use muster_protocol::spec::Spec;
 use super::StoreError;
 use super::backend::{Clock, Transaction};
 use super::error::{defect, violation};
-use super::query::{Query, ROWS_MAX, Row, batches, row};
+use super::query::{Query, ROWS_MAX, Row, batches, guarded, row};
 use super::record::{generation_row, text_of};
 
 const BARRIER: &str = "update barriers set revision = $3, deleted = $4, next_n = $5, lost_from = $6
@@ -47,6 +48,9 @@ const REPORTS_NEWER: &str = " on conflict (namespace, name, n, region) do update
 const WAIVERS_WIDER: &str = " on conflict (namespace, name, n, region) do update set revision = excluded.revision,
     participants = excluded.participants, actor = excluded.actor, reason = excluded.reason
     where waivers.revision < excluded.revision";
+
+/// What a known bug has: a number is opened once.
+const OVER_ANOTHER: &str = " on conflict (namespace, name, n) do update set opened_at = excluded.opened_at";
 
 /// What was decided by whom.
 pub(super) const AUDIT: &str = "insert into audit (at, action, namespace, name, generation, actor, reason, object) ";
@@ -215,12 +219,12 @@ impl<'a> Writes<'a> {
                 "insert into generations (namespace, name, n, key, round, revision, opened_at, deadline_at, era,
                 settled, version, carry, closed) ",
                 self.generations,
-                "",
+                if mutant!(OpenedTwice) { OVER_ANOTHER } else { "" },
             ),
             (
                 "insert into waivers (namespace, name, n, region, revision, participants, actor, reason) ",
                 self.waivers.into_values().collect(),
-                WAIVERS_WIDER,
+                guarded(WAIVERS_WIDER, " where", mutant!(WaiverNarrows)),
             ),
             (AUDIT, self.audits, ""),
         ] {
@@ -231,7 +235,8 @@ impl<'a> Writes<'a> {
         }
         for row in self.decided {
             let twice = |row: Row| format!("a second outcome was to be written: {:?}", &row[..3]);
-            one(tx, DECIDED, row).await?.map_err(|row| violation(Invariant::OneOutcome, twice(row)))?;
+            let decided = guarded(DECIDED, " and decided", mutant!(SecondOutcomeWritten));
+            one(tx, decided, row).await?.map_err(|row| violation(Invariant::OneOutcome, twice(row)))?;
         }
         for row in self.settled {
             one(tx, SETTLED, row).await?.map_err(|row| defect(format!("nothing is decided to settle: {row:?}")))?;
@@ -246,7 +251,8 @@ impl<'a> Writes<'a> {
             tx.execute(Query::new("delete from reports where (namespace, name, n)").among(rows.to_vec())).await?;
         }
         // What came to one that was closed before it stays; what came first is gone.
-        insert(tx, REPORTS, self.reports.into_values().collect(), REPORTS_NEWER).await?;
+        let newer = guarded(REPORTS_NEWER, " where", mutant!(OlderReportWritten));
+        insert(tx, REPORTS, self.reports.into_values().collect(), newer).await?;
         for (name, rows) in &self.forgotten {
             forget(tx, name, rows).await?;
         }
@@ -284,7 +290,7 @@ async fn write_barrier<T: Transaction>(tx: &mut T, barrier: &Barrier) -> Result<
     let name = &barrier.name;
     let lost_from = barrier.lost_from.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     let row = row![name.namespace(), name.name(), barrier.revision, barrier.deleted, barrier.next_n, lost_from];
-    one(tx, BARRIER, row).await?.map_err(|_| {
+    one(tx, guarded(BARRIER, " and revision", mutant!(NumbersFall)), row).await?.map_err(|_| {
         violation(Invariant::GenerationsApart, format!("the numbers of {name} were to fall or its row is gone"))
     })
 }

@@ -140,7 +140,7 @@ mod bugs {
 mod bugs {
     use std::process::ExitCode;
 
-    use muster_protocol::mutant::{self, Mutant};
+    use muster_protocol::mutant::{self, Mutant, Place};
     use muster_simulation::mutants::{Caught, hunt, json};
 
     pub(super) fn switch(named: Option<&str>) -> Result<(), String> {
@@ -154,7 +154,8 @@ mod bugs {
     /// Hunts all of them; fails if one survives.
     pub(super) fn hunt_all(only: Option<&str>, seeds: u64, file: Option<&str>) -> ExitCode {
         println!("{:<24} {:>8}  {:<9} {:<10} bug", "name", "seeds", "caught by", "breaks");
-        let wanted = Mutant::ALL.iter().filter(|mutant| only.is_none_or(|only| only == mutant.name()));
+        let simulated = Mutant::ALL.iter().filter(|mutant| mutant.places().contains(&Place::Simulator));
+        let wanted = simulated.filter(|mutant| only.is_none_or(|only| only == mutant.name()));
         let caught: Vec<Caught> = wanted.map(|mutant| tell(hunt(*mutant, seeds))).collect();
         if let Some(file) = file
             && let Err(error) = std::fs::write(file, json(&caught))

@@ -1,5 +1,6 @@
 //! The guards below the lock: what a defect above them must not overwrite.
 
+use muster_protocol::global::{Generation, Waiver};
 use muster_protocol::outcome::{Outcome, Verdict};
 
 use super::*;
@@ -38,6 +39,31 @@ pub(in crate::store) async fn an_older_report_replaces_nothing(stores: Stores) {
     let another = Stamp { history: history(2), shard: 0, index: 1 };
     force(RegionReport { stamp: another, ..report(&id, "us-east", 0) }).await.expect("another life begins anew");
     assert_eq!(stores.row(&id).await.generation.reports[&region("us-east")].stamp, another);
+}
+
+pub(in crate::store) async fn a_number_is_opened_once(stores: Stores) {
+    let id = stores.define(&spec("etl/map", Generations::Single)).await.remove(0);
+    let first = stores.row(&id).await;
+    let again = Generation { opened_at: Timestamp(1), ..first.generation.clone() };
+    let refused = stores.behind.force(barrier(&stores, &id).await, Change::Opened(Box::new(again))).await;
+    assert!(matches!(refused, Err(StoreError::Defect(_))), "{refused:?}");
+    assert_eq!(stores.row(&id).await.generation, first.generation);
+}
+
+pub(in crate::store) async fn an_older_waiver_replaces_nothing(stores: Stores) {
+    let id = stores.define(&spec("etl/map", Generations::Single)).await.remove(0);
+    let force = async |revision, reason: &str| {
+        let waiver = Waiver { revision, participants: None, by: by(reason) };
+        let change = Change::Waived { n: id.n, region: region("us-east"), waiver };
+        stores.behind.force(barrier(&stores, &id).await, change).await
+    };
+    force(2, "the second").await.unwrap();
+    for revision in [1, 2] {
+        let refused = force(revision, "late").await;
+        assert!(matches!(refused, Err(StoreError::Defect(_))), "{refused:?}");
+    }
+    assert_eq!(stores.row(&id).await.generation.waived[&region("us-east")].by, by("the second"));
+    force(3, "the third").await.unwrap();
 }
 
 pub(in crate::store) async fn numbers_never_fall(stores: Stores) {

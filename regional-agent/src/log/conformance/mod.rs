@@ -28,6 +28,9 @@ use super::{Appended, Follow, NewRegistration, RawEntry, RegionLog, Registered};
 /// How long any check may take before it has failed.
 pub const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a follower may take to what is there.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// A log that nothing else uses, and the means to hurt it.
 #[async_trait]
 pub trait Harness: Send + Sync {
@@ -153,8 +156,12 @@ pub fn new_registration(name: &str) -> NewRegistration {
 /// What a follower gives, up to and with an index.
 pub async fn follow_to(follow: &mut Box<dyn Follow>, index: u64) -> Vec<RawEntry> {
     let mut entries: Vec<RawEntry> = Vec::new();
-    while entries.last().is_none_or(|last| last.index < index) {
-        entries.extend(follow.next().await.unwrap());
-    }
+    let followed = async {
+        while entries.last().is_none_or(|last| last.index < index) {
+            entries.extend(follow.next().await.unwrap());
+        }
+    };
+    let in_time = tokio::time::timeout(FOLLOW_TIMEOUT, followed).await.is_ok();
+    assert!(in_time, "index {index} is not followed, only {:?}", entries.last().map(|last| last.index));
     entries
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use muster_protocol::mutant;
 use tokio::sync::watch;
 
 use super::tables::{self, failed};
@@ -24,7 +25,8 @@ pub(super) struct EmbeddedFollow {
 impl EmbeddedFollow {
     pub(super) fn new(core: Arc<Core>, position: Position) -> Self {
         let newest = core.newest.subscribe();
-        Self { core, last: position.0.saturating_sub(1), newest }
+        let last = if mutant!(FollowsLate) { position.0 } else { position.0.saturating_sub(1) };
+        Self { core, last, newest }
     }
 }
 
@@ -53,7 +55,7 @@ impl EmbeddedFollow {
             Some(entry) => entry.index,
             None => head_of(&mut store.db).await? + 1,
         };
-        if next == self.last + 1 {
+        if next == self.last + 1 || mutant!(FollowsOverGap) {
             return Ok(entries);
         }
         let source = format!("the entries from index {} on are not there any more", self.last + 1).into();

@@ -26,6 +26,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use muster_protocol::caps::ENTRY_BYTES_MAX;
 use muster_protocol::identity::{Epoch, History, Writer};
+use muster_protocol::mutant;
 use muster_protocol::name::RegionName;
 use muster_telemetry::metrics;
 use sqlx::SqliteConnection;
@@ -97,6 +98,9 @@ impl Embedded {
 
     /// Runs to its end, whatever becomes of the caller.
     async fn to_the_end<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        if mutant!(LosesItsTask) {
+            return work.await;
+        }
         match tokio::spawn(work).await {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
@@ -115,7 +119,7 @@ impl Core {
             return Appended::Refused(LogError::Damaged { what });
         }
         let mut store = self.store.lock().await;
-        if !store.agents.contains_key(&writer) {
+        if !store.agents.contains_key(&writer) && !mutant!(NoRegistration) {
             return Appended::WriterGone;
         }
         fail::fail_point!("log.append.before");
@@ -143,7 +147,7 @@ impl Core {
         let from = applied.max(floor);
         let entries = tables::entries_after(&mut store.db, from, u32::MAX).await.map_err(&unread)?;
         let indices = entries.iter().map(|entry| entry.index);
-        if head >= from && !indices.eq(from + 1..=head) {
+        if head >= from && !indices.eq(from + 1..=head) && !mutant!(GapUnnoticed) {
             let what = format!("{} entries lie between index {from} and its head {head}", entries.len());
             return Err(LogError::Damaged { what });
         }
@@ -152,11 +156,12 @@ impl Core {
 
     async fn install(&self, epoch: Epoch, index: u64, bytes: &[u8]) -> Result<Installed, LogError> {
         let mut store = self.store.lock().await;
-        if index == 0 || store.leader.is_none_or(|(_, leading)| leading != epoch) {
+        let leads = store.leader.is_some_and(|(_, leading)| leading == epoch) || mutant!(ManifestWithoutEpoch);
+        if index == 0 || !leads {
             return Ok(Installed::No);
         }
         let head = head_of(&mut store.db).await?;
-        if index > head {
+        if index > head && !mutant!(SnapshotBeyondHead) {
             let what = format!("a snapshot at index {index} lies behind its head {head}");
             return Err(LogError::Damaged { what });
         }
@@ -211,9 +216,9 @@ impl RegionLog for Embedded {
         self.to_the_end(async move {
             let mut store = core.store.lock().await;
             match store.leader {
-                _ if !store.agents.contains_key(&writer) => Ok(None),
-                Some((leader, epoch)) => Ok((leader == writer).then_some(epoch)),
-                None => {
+                _ if !store.agents.contains_key(&writer) && !mutant!(LeadsUnregistered) => Ok(None),
+                Some((leader, epoch)) if !mutant!(LeadsOver) => Ok((leader == writer).then_some(epoch)),
+                _ => {
                     let epoch = tables::next_number(&mut store.db).await.map_err(failed("stand for election"))?;
                     store.leader = Some((writer, Epoch(epoch)));
                     Ok(Some(Epoch(epoch)))
@@ -225,7 +230,7 @@ impl RegionLog for Embedded {
 
     async fn resign(&self, _writer: Writer, epoch: Epoch) -> Result<(), LogError> {
         let mut store = self.core.store.lock().await;
-        store.leader = store.leader.filter(|(_, leading)| *leading != epoch);
+        store.leader = store.leader.filter(|(_, leading)| *leading != epoch && !mutant!(ResignsForOthers));
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use muster_protocol::identity::{History, Writer};
+use muster_protocol::mutant;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqliteSynchronous};
 use sqlx::{Connection, Error, SqliteConnection};
@@ -30,7 +31,11 @@ pub(super) async fn open(path: Option<&Path>) -> Result<SqliteConnection, LogErr
             .create_if_missing(true)
             .locking_mode(SqliteLockingMode::Exclusive)
             .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
+            .synchronous(if mutant!(AcknowledgeBeforeDurable) {
+                SqliteSynchronous::Off
+            } else {
+                SqliteSynchronous::Full
+            })
             .busy_timeout(BUSY_TIMEOUT),
         None => SqliteConnectOptions::new().in_memory(true),
     };
@@ -101,6 +106,9 @@ pub(super) async fn append(db: &mut SqliteConnection, writer: Writer, seq: u64, 
     let result = async {
         let mut tx = db.begin_with("begin immediate").await?;
         let advance = "update head set log_index = log_index + 1 returning log_index";
+        let anew =
+            "insert into head values (1, 1) on conflict do update set log_index = log_index + 1 returning log_index";
+        let advance = if mutant!(HeadBornAgain) { anew } else { advance };
         let Some(index): Option<i64> = sqlx::query_scalar(advance).fetch_optional(&mut *tx).await? else {
             return Ok(Err(Appended::HeadGone));
         };
@@ -113,7 +121,7 @@ pub(super) async fn append(db: &mut SqliteConnection, writer: Writer, seq: u64, 
             .bind(bytes)
             .execute(&mut *tx)
             .await?;
-        if inserted.rows_affected() == 0 {
+        if inserted.rows_affected() == 0 && !mutant!(LandsTwice) {
             return Ok(Err(Appended::AlreadyThere));
         }
         Ok(Ok((tx, index.unsigned_abs())))
@@ -167,6 +175,7 @@ pub(super) async fn install(db: &mut SqliteConnection, index: u64, bytes: &[u8])
     let put = "insert into snapshot (only_row, log_index, body) values (1, $1, $2) on conflict (only_row) do update \
                set log_index = excluded.log_index, body = excluded.body \
                where excluded.log_index > snapshot.log_index";
+    let put = if mutant!(ManifestFalls) { "insert or replace into snapshot values (1, $1, $2)" } else { put };
     let done = sqlx::query(put).bind(number(index)).bind(bytes).execute(&mut *tx).await?;
     if done.rows_affected() == 0 {
         return Ok(Installed::No);
@@ -187,7 +196,7 @@ pub(super) async fn begin_anew(db: &mut SqliteConnection, rebirth: &Rebirth) -> 
     for clear in ["delete from head", "delete from entry", "delete from snapshot"] {
         sqlx::query(clear).execute(&mut *tx).await?;
     }
-    let base = number(rebirth.base);
+    let base = if mutant!(BaseForgotten) { 0 } else { number(rebirth.base) };
     sqlx::query("insert into head (only_row, log_index) values (1, $1)").bind(base).execute(&mut *tx).await?;
     sqlx::query("insert into snapshot (only_row, log_index, body) values (1, $1, $2)")
         .bind(base)

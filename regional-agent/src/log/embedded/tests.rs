@@ -120,6 +120,27 @@ async fn a_file_keeps_the_log_and_forgets_who_was_registered() {
 }
 
 #[tokio::test]
+async fn an_append_is_on_the_disk_when_it_is_acknowledged() {
+    let log = OnFile::new().await;
+    let mut store = log.0.core.store.lock().await;
+    let full: i64 = sqlx::query_scalar("pragma synchronous").fetch_one(&mut store.db).await.unwrap();
+    assert_eq!(full, 2);
+}
+
+#[tokio::test]
+async fn a_lost_entry_is_found_instead_of_left_out() {
+    let log = Embedded::in_memory(&region()).await.unwrap();
+    let mut member = Member::join(&log).await;
+    member.append_many(9).await;
+    let mut store = log.core.store.lock().await;
+    sqlx::query("delete from entry where log_index = 4").execute(&mut store.db).await.unwrap();
+    drop(store);
+    let error = log.catch_up(0).await.unwrap_err();
+    assert!(error.to_string().contains("8 entries lie between index 0 and its head 9"), "{error}");
+    assert_eq!(log.catch_up(4).await.unwrap().entries.len(), 5, "who has it misses nothing");
+}
+
+#[tokio::test]
 async fn a_file_that_is_open_is_refused() {
     let folder = Folder::new();
     let log = folder.open().await.unwrap();
@@ -165,12 +186,20 @@ async fn a_follower_behind_a_snapshot_ends() {
 async fn an_append_whose_caller_went_away_is_whole_or_not_there() {
     let log = Embedded::in_memory(&region()).await.unwrap();
     let member = Member::join(&log).await;
-    for seq in 1..=50 {
-        let append = log.append(member.writer(), seq, b"x");
+    for seq in 1..=400 {
+        let mut append = log.append(member.writer(), seq, b"x");
         // Polled a few times and dropped in the middle, mostly.
-        let _ = tokio::time::timeout(std::time::Duration::from_micros(seq * 20), append).await;
+        for _ in 0..seq % 40 {
+            if futures::FutureExt::now_or_never(&mut append).is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(append);
+        let head = log.head().await.unwrap();
+        assert_eq!(*log.core.newest.borrow(), head, "whoever follows is told of what landed");
     }
-    let again = log.append(member.writer(), 51, b"last").await;
+    let again = log.append(member.writer(), 401, b"last").await;
     let caught_up = log.catch_up(0).await.unwrap();
     assert!(matches!(again, Appended::Landed { index } if index == caught_up.head), "{again:?}");
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnResponse};
 use muster_protocol::caps::ENTRY_BYTES_MAX;
 use muster_protocol::identity::Writer;
+use muster_protocol::mutant;
 use muster_telemetry::metrics;
 
 use super::Shared;
 use super::keys::SEQ_MAX;
-use super::origin::{Origin, first_keys};
+use super::origin::{Origin, all_but, first_keys};
 use super::requests::Purpose;
 use super::verdict::{CallError, Verdict};
 use crate::log::{Appended, LogError};
@@ -34,6 +35,9 @@ impl Shared {
         let txn = self.append_txn(origin, writer, &lease.agent_key, seq, bytes);
         let answer = match self.endpoints.txn(Purpose::Append, "append to the log", txn).await {
             Ok(answer) => answer,
+            Err(error) if error.doubt && mutant!(AcknowledgeBeforeDurable) => {
+                return Appended::Landed { index: self.seen.index() + 1 };
+            }
             Err(error) => return failed(error),
         };
         let appended = self.outcome(origin, writer, &answer);
@@ -52,15 +56,16 @@ impl Shared {
     fn append_txn(&self, origin: &Origin, writer: Writer, agent: &str, seq: u64, bytes: &[u8]) -> Txn {
         let (entry, head) = (self.keys.entry(writer, seq), self.keys.head());
         let keys_only = || Some(GetOptions::new().with_keys_only());
+        let seen = origin.version_of(self.seen.index());
         Txn::new()
-            .when([
-                Compare::create_revision(agent, CompareOp::Equal, revision(writer.0)),
-                Compare::create_revision(entry.as_str(), CompareOp::Equal, 0),
-                Compare::create_revision(head.as_str(), CompareOp::Equal, origin.birth),
+            .when(all_but([
+                (mutant!(NoRegistration), Compare::create_revision(agent, CompareOp::Equal, revision(writer.0))),
+                (mutant!(LandsTwice), Compare::create_revision(entry.as_str(), CompareOp::Equal, 0)),
+                (mutant!(HeadBornAgain), Compare::create_revision(head.as_str(), CompareOp::Equal, origin.birth)),
                 // Never contended: the head only grows, unless its etcd was
                 // restored from a backup, and then nothing may be numbered.
-                Compare::version(head.as_str(), CompareOp::Greater, origin.version_of(self.seen.index()) - 1),
-            ])
+                (mutant!(HeadFalls), Compare::version(head.as_str(), CompareOp::Greater, seen - 1)),
+            ]))
             .and_then([
                 TxnOp::put(entry.as_str(), bytes, None),
                 TxnOp::put(head.as_str(), "", None),
@@ -100,7 +105,7 @@ impl Shared {
 /// only if no earlier try of it may still land.
 fn failed(error: CallError) -> Appended {
     match error.verdict {
-        _ if error.doubt => Appended::Unknown(error.into()),
+        _ if error.doubt && !mutant!(DoubtForgotten) => Appended::Unknown(error.into()),
         Verdict::Full => Appended::Full,
         Verdict::Refused => Appended::Refused(error.into()),
         Verdict::Compacted | Verdict::Unknown => Appended::Unknown(error.into()),

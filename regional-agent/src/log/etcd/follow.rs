@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{KeyValue, WatchFilterType, WatchOptions, WatchResponse, WatchStream};
+use muster_protocol::mutant;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
@@ -24,7 +25,7 @@ impl Shared {
     pub(super) async fn watch_from(self: &Arc<Self>, position: Position) -> Result<EtcdFollow, LogError> {
         let origin = *self.origin().await?;
         let limit = self.endpoints.timeout();
-        let from = revision(position.0);
+        let from = revision(position.0) + i64::from(mutant!(FollowsLate));
         // One revision early: a server does not answer for the progress of a
         // watch that begins behind its newest revision, so that one opened on
         // an idle etcd could not be told from one that hangs.
@@ -81,7 +82,9 @@ impl Follow for EtcdFollow {
                 Ok(Ok(Some(response))) => response,
                 Ok(Ok(None)) => return Err(self.over(|endpoint, _| endpoint.ended())),
                 Ok(Err(source)) => return Err(self.over(|endpoint, _| endpoint.answered(source))),
-                Err(_) if self.asked => return Err(self.over(|endpoint, answer| endpoint.silent(answer))),
+                Err(_) if self.asked && !mutant!(SilenceTrusted) => {
+                    return Err(self.over(|endpoint, answer| endpoint.silent(answer)));
+                }
                 Err(_) => {
                     self.ask().await?;
                     continue;
@@ -121,7 +124,7 @@ impl EtcdFollow {
     }
 
     fn read(&mut self, response: &WatchResponse) -> Result<Vec<RawEntry>, LogError> {
-        if response.canceled() || response.compact_revision() > 0 {
+        if (response.canceled() || response.compact_revision() > 0) && !mutant!(FollowsOverGap) {
             let reason = match response.compact_revision() {
                 0 => response.cancel_reason().to_owned(),
                 compacted => format!("its position is compacted, up to revision {compacted}"),

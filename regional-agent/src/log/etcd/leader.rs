@@ -3,10 +3,11 @@
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, Txn, TxnOp};
 use muster_protocol::identity::{Epoch, Writer};
+use muster_protocol::mutant;
 
 use super::Shared;
 use super::append::revision;
-use super::origin::first_keys;
+use super::origin::{all_but, first_keys};
 use super::requests::Purpose;
 use super::verdict::is_lease_gone;
 use crate::log::LogError;
@@ -18,10 +19,10 @@ impl Shared {
         let (leader, agent) = (self.keys.leader(), lease.agent_key.as_str());
         let under_lease = Some(PutOptions::new().with_lease(lease.id));
         let txn = Txn::new()
-            .when([
-                Compare::create_revision(leader.as_str(), CompareOp::Equal, 0),
-                Compare::create_revision(agent, CompareOp::Equal, revision(writer.0)),
-            ])
+            .when(all_but([
+                (mutant!(LeadsOver), Compare::create_revision(leader.as_str(), CompareOp::Equal, 0)),
+                (mutant!(LeadsUnregistered), Compare::create_revision(agent, CompareOp::Equal, revision(writer.0))),
+            ]))
             .and_then([TxnOp::put(leader.as_str(), writer.to_string(), under_lease)])
             .or_else([TxnOp::get(leader.as_str(), None), TxnOp::get(agent, None)]);
         let answer = match self.endpoints.txn(Purpose::Leader, "stand for election", txn).await {
@@ -46,7 +47,7 @@ impl Shared {
 
     pub(super) async fn step_down(&self, epoch: Epoch) -> Result<(), LogError> {
         let delete = TxnOp::delete(self.keys.leader(), None::<DeleteOptions>);
-        let txn = Txn::new().when([self.leads(epoch)]).and_then([delete]);
+        let txn = Txn::new().when(all_but([(mutant!(ResignsForOthers), self.leads(epoch))])).and_then([delete]);
         self.endpoints.txn(Purpose::Leader, "step down", txn).await?;
         Ok(())
     }

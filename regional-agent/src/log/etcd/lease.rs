@@ -14,6 +14,7 @@ use etcd_client::{Compare, CompareOp, Error, KeyValue, LeaseKeepAliveStream, Lea
 use muster_protocol::fact::AgentId;
 use muster_protocol::identity::Writer;
 use muster_protocol::lease::LeaseClock;
+use muster_protocol::mutant;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,7 +23,7 @@ use tokio::time::sleep;
 use super::Shared;
 use super::append::revision;
 use super::endpoints::{Clients, Endpoints};
-use super::origin::first_keys;
+use super::origin::{all_but, first_keys};
 use super::requests::Purpose;
 use super::verdict::is_lease_gone;
 use crate::log::{LogError, NewRegistration, Registered, Registration, boot_clock};
@@ -112,7 +113,7 @@ impl Shared {
     async fn put_agent(&self, key: &str, record: Vec<u8>, lease: i64) -> Result<Writer, LogError> {
         let put = TxnOp::put(key, record, Some(PutOptions::new().with_lease(lease)));
         let txn = Txn::new()
-            .when([Compare::create_revision(key, CompareOp::Equal, 0)])
+            .when(all_but([(mutant!(RegistersOver), Compare::create_revision(key, CompareOp::Equal, 0))]))
             .and_then([put])
             .or_else([TxnOp::get(key, None)]);
         let answer = self.endpoints.txn(Purpose::Lease, "register the agent", txn).await?;
@@ -212,6 +213,7 @@ async fn keep(log: Arc<Shared>, lease: Arc<Lease>, ttl: Duration) {
         let sent_at = boot_clock::now();
         match beat(&log.endpoints, lease.id, stream.take(), period / 2).await {
             Beat::Alive(same, ttl) => {
+                let sent_at = if mutant!(ProvenByAnswer) { boot_clock::now() } else { sent_at };
                 lease.with_clock(|clock| clock.acknowledged(sent_at, ttl));
                 stream = Some(same);
                 pause = period.saturating_sub(boot_clock::now().saturating_sub(sent_at));

@@ -10,6 +10,7 @@
 //! whoever recovers again goes on from there.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp};
+use muster_protocol::mutant;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -81,7 +82,8 @@ impl Shared {
     pub(super) async fn clear_only(&self, rebirth: &Rebirth) -> Result<Recovery, LogError> {
         let Rebirth { history, base, snapshot } = rebirth;
         self.put_first_chunks(*base, snapshot).await?;
-        let recovery = Recovery { meta: Meta::of(*history, *base), manifest: Manifest::first(*base, snapshot.len()) };
+        let first = if mutant!(BaseForgotten) { 0 } else { *base };
+        let recovery = Recovery { meta: Meta::of(*history, first), manifest: Manifest::first(*base, snapshot.len()) };
         let delete = |(from, to): KeyRange| TxnOp::delete(from, Some(DeleteOptions::new().with_range(to)));
         let txn = Txn::new().and_then([
             TxnOp::put(self.keys.recovery(), encode(&recovery)?, None),

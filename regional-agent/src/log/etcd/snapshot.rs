@@ -18,12 +18,13 @@ use std::collections::BTreeMap;
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp};
 use muster_protocol::identity::{Epoch, Writer};
+use muster_protocol::mutant;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::append::revision;
 use super::keys::KeyRange;
-use super::origin::first_keys;
+use super::origin::{all_but, first_keys};
 use super::read::{Found, Listing, ReadError};
 use super::requests::Purpose;
 use super::verdict::CallError;
@@ -94,7 +95,7 @@ impl Shared {
         if index <= floor {
             return Ok(Installed::No);
         }
-        if index > head {
+        if index > head && !mutant!(SnapshotBeyondHead) {
             let what = format!("a snapshot at index {index} lies behind its head {head}");
             return Err(LogError::Damaged { what });
         }
@@ -153,7 +154,10 @@ impl Shared {
         let value = serde_json::to_vec(manifest)
             .map_err(|source| LogError::Unavailable { what: "write a manifest", source: source.into() })?;
         let txn = Txn::new()
-            .when([self.leads(manifest.epoch), Compare::mod_revision(key.as_str(), CompareOp::Equal, before)])
+            .when(all_but([
+                (mutant!(ManifestWithoutEpoch), self.leads(manifest.epoch)),
+                (mutant!(ManifestFalls), Compare::mod_revision(key.as_str(), CompareOp::Equal, before)),
+            ]))
             .and_then([TxnOp::put(key.as_str(), value, None)])
             .or_else([TxnOp::get(key.as_str(), None)]);
         let answer = self.endpoints.txn(Purpose::Snapshot, "put a snapshot in place", txn).await?;
@@ -191,14 +195,15 @@ impl Shared {
         for (writer, seq) in last {
             let (from, to) = self.keys.entries_up_to(writer, seq);
             let all_covered = Compare::create_revision(from.as_str(), CompareOp::Less, manifest.revision + 1);
-            self.delete((from, to.clone()), Some(all_covered.with_range(to))).await?;
+            let when = all_but([(mutant!(TruncatesLate), all_covered.with_range(to.as_str()))]);
+            self.delete((from, to), when).await?;
         }
-        self.delete(self.keys.chunks_before(manifest.index), None).await
+        self.delete(self.keys.chunks_before(manifest.index), Vec::new()).await
     }
 
-    async fn delete(&self, (from, to): KeyRange, when: Option<Compare>) -> Result<(), CallError> {
+    async fn delete(&self, (from, to): KeyRange, when: Vec<Compare>) -> Result<(), CallError> {
         let delete = TxnOp::delete(from, Some(DeleteOptions::new().with_range(to)));
-        let txn = Txn::new().when(Vec::from_iter(when)).and_then([delete]);
+        let txn = Txn::new().when(when).and_then([delete]);
         self.endpoints.txn(Purpose::Snapshot, "delete what a snapshot covers", txn).await?;
         Ok(())
     }
@@ -209,7 +214,7 @@ impl Shared {
         let chunks = self.read_pages(Purpose::CatchUp, self.keys.chunks(manifest.index), options).await?;
         // One of more chunks that was never put in place may be behind it.
         let bytes: Vec<u8> = chunks.iter().take(manifest.chunks).flat_map(KeyValue::value).copied().collect();
-        if bytes.len() == manifest.bytes {
+        if bytes.len() == manifest.bytes || mutant!(ChunksUncounted) {
             return Ok(bytes);
         }
         let (found, expected, index) = (bytes.len(), manifest.bytes, manifest.index);

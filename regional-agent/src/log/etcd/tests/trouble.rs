@@ -1,6 +1,7 @@
 //! Members that are down, hang or come back, and leases that run out.
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use muster_protocol::lease::LeaseClock;
 
@@ -173,6 +174,28 @@ async fn a_lease_that_can_not_be_kept_alive_stops_being_proven_before_it_runs_ou
     link.cut();
     link.open();
     registered.lost().await;
+}
+
+/// An answer that took long proves little: the lease counts from the question.
+#[tokio::test]
+async fn a_lease_is_proven_from_when_its_keep_alive_was_sent() {
+    let region = Region::new().await;
+    let link = Link::to(&region.url()).await;
+    let endpoint = link.url.clone();
+    let log = region.etcd_with(|options| options.endpoints = vec![endpoint]).await;
+    let ttl = Duration::from_secs(9);
+    let registered = register(&log, ttl.as_secs()).await;
+    link.hang();
+    let sent = log.requests().lease;
+    until("a keep-alive is on its way", async || log.requests().lease > sent).await;
+    let late = Instant::now();
+    // Of the second and a half that it waits for the answer.
+    until("the answer is late", async || late.elapsed() > Duration::from_millis(500)).await;
+    let before = registered.proven_for();
+    link.open();
+    until("it is answered", async || registered.proven_for() > before).await;
+    let (proven, late) = (registered.proven_for(), late.elapsed());
+    assert!(proven + late <= ttl - LeaseClock::MARGIN, "{proven:?} is proven {late:?} after it was sent");
 }
 
 #[tokio::test]
