@@ -7,6 +7,7 @@ use crate::tidy::Files;
 
 const PAGE: &str = "docs/correctness.md";
 const INVARIANTS: &str = "shared/protocol/src/invariant.rs";
+const CAUGHT: &str = "benchmarks/results/mutants.json";
 /// Promised for what is not built yet, and said so on the page.
 const LATER: &[&str] = &["I13"];
 
@@ -15,6 +16,9 @@ pub(crate) fn check(files: &Files) -> Vec<String> {
     let (Some(page), Some(invariants)) = (files.get(PAGE), files.get(INVARIANTS)) else { return Vec::new() };
     let tests = tests(files);
     let mut findings = missing_rows(page, invariants);
+    if let Some(caught) = files.get(CAUGHT) {
+        findings.extend(stale_bugs(page, caught));
+    }
     for name in quoted(page) {
         let is_path = name.contains('/') && name.contains('.') && !name.contains(' ');
         let is_test = name.contains('_')
@@ -35,6 +39,26 @@ fn missing_rows(page: &str, invariants: &str) -> Vec<String> {
     rows.filter(|number| !page.contains(&format!("| {number} |")))
         .map(|number| format!("{PAGE}: no row for {number}"))
         .collect()
+}
+
+/// The known bugs as the page shows them: one row for each of the last run.
+fn stale_bugs(page: &str, caught: &str) -> Vec<String> {
+    let rows: Vec<String> = caught.lines().filter_map(row).collect();
+    let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("| *")).collect();
+    let missing = rows.iter().filter(|row| !shown.contains(&row.as_str()));
+    let gone = shown.iter().filter(|line| !rows.iter().any(|row| row == *line));
+    let missing = missing.map(|row| format!("{PAGE}: lacks what {CAUGHT} says: {row}"));
+    missing.chain(gone.map(|line| format!("{PAGE}: {CAUGHT} says nothing of: {line}"))).collect()
+}
+
+/// One bug of the results as a row: what it does, what it breaks, the seeds it
+/// took.
+fn row(line: &str) -> Option<String> {
+    let field = |name: &str| {
+        let rest = line.split_once(&format!("\"{name}\": "))?.1;
+        Some(rest.trim_start_matches('"').split(['"', '}']).next()?.to_owned())
+    };
+    Some(format!("| *{}* | {} | {} | {} |", field("name")?, field("what")?, field("breaks")?, field("seedsMedian")?))
 }
 
 /// What stands between backticks.
@@ -61,6 +85,17 @@ mod tests {
                 "pub enum Invariant {\n    One = 1,\n    Permits = 13,\n}\nfn a_test() {}".to_owned(),
             ),
         ]))
+    }
+
+    #[test]
+    fn the_known_bugs_are_those_of_the_last_run() {
+        let caught = "[\n  {\"name\": \"A\", \"what\": \"does\", \"breaks\": \"I1\", \"caughtBy\": \"I1\", \"seedsMedian\": 5}\n]\n";
+        assert_eq!(stale_bugs("| *A* | does | I1 | 5 |", caught), [""; 0]);
+        assert_eq!(stale_bugs("| *A* | does | I1 | 6 |", caught).len(), 2);
+        assert_eq!(
+            stale_bugs("", caught),
+            ["docs/correctness.md: lacks what benchmarks/results/mutants.json says: | *A* | does | I1 | 5 |"]
+        );
     }
 
     #[test]

@@ -84,10 +84,11 @@ pub(crate) enum Sight {
     EndsTold,
     EndAdopted,
     DecidedAnewUnheard,
+    SetBackUnseen,
 }
 
 /// How many there are.
-const COUNT: usize = Sight::DecidedAnewUnheard as usize + 1;
+const COUNT: usize = Sight::SetBackUnseen as usize + 1;
 /// From here on not every run can see them.
 const RARE_FROM: usize = Sight::SetBackStopped as usize;
 
@@ -170,6 +171,7 @@ const ALL: [Sight; COUNT] = {
         EndsTold,
         EndAdopted,
         DecidedAnewUnheard,
+        SetBackUnseen,
     ]
 };
 

@@ -51,6 +51,8 @@ pub(crate) struct Truth {
     pub(crate) decided: Vec<Outcome>,
     /// The log was set back: what was acknowledged may be gone.
     pub(crate) set_back: bool,
+    /// An agent goes on with what it had of the log before that, and can't know.
+    pub(crate) forked: bool,
     /// What it was before that: what it promised then it had promised.
     before: Option<Box<Region>>,
 }
@@ -75,6 +77,7 @@ impl Truth {
             regional: Regional::default(),
             decided: Vec::new(),
             set_back: false,
+            forked: false,
             before: None,
         }
     }

@@ -147,6 +147,12 @@ impl Agent {
                         process.swallowed |= snapshot.is_some();
                     }
                     let before = self.process.as_ref().map_or(0, |process| process.replica.region().index());
+                    // The log has grown again to where this agent stood, and
+                    // nothing in it says that it is another.
+                    if self.process.as_ref().is_some_and(|one| one.outlived) && head >= before && before > 0 {
+                        scene.seen.sight(Sight::SetBackUnseen);
+                        scene.truth[self.region].forked = true;
+                    }
                     self.step(scene, Input::CaughtUp { snapshot, entries, head });
                     self.must_stop(scene, head < before);
                 }

@@ -228,7 +228,8 @@ impl Agent {
         let said = match answer {
             Answer::Reply(reply) => {
                 // What was acknowledged by one whose log is gone is gone with it.
-                let outlived = self.process.as_ref().is_some_and(|process| process.outlived);
+                let forked = scene.truth[self.region].forked;
+                let outlived = forked || self.process.as_ref().is_some_and(|process| process.outlived);
                 if !outlived && !scene.truth[self.region].gave(command, &reply) {
                     let which = if matches!(reply, Reply::Refused(_)) {
                         Invariant::RefusalsAreFinal
@@ -269,7 +270,8 @@ impl Agent {
             Reply::Withdrawn => Some(attempt),
             _ => None,
         };
-        if let Some(attempt) = counts.filter(|_| self.process.as_ref().is_none_or(|process| !process.outlived)) {
+        let outlived = self.process.as_ref().is_some_and(|process| process.outlived);
+        if let Some(attempt) = counts.filter(|_| !outlived && !scene.truth[self.region].forked) {
             let (barrier, participant) = (barrier.clone(), participant.clone());
             scene.truth[self.region].acknowledged(Acknowledged { barrier, n, participant, attempt, what });
         }

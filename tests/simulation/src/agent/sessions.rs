@@ -10,6 +10,7 @@ use muster_protocol::replica::{Answer, Input, Ticket};
 
 use super::{ANSWER_TIMEOUT, Agent, Whose};
 use crate::event::{Asked, Said, ToAgent};
+use crate::network::{Link, Way};
 use crate::scene::Scene;
 
 /// What an agent knows of its sessions.
@@ -57,7 +58,13 @@ impl Agent {
         if let Answer::Fresh { .. } = answer {
             process.hearing.heartbeats.read_at(began);
         }
-        for command in process.hearing.heartbeats.look(process.replica.region(), footing) {
+        let silent = process.hearing.heartbeats.look(process.replica.region(), footing);
+        // Its word may be on its way for so long that the client finds another.
+        if !silent.is_empty() && !scene.calm && scene.chance.permille(250) {
+            let until = scene.now + Duration::from_millis(scene.chance.within(500..=4_000));
+            scene.network.cut(Link::AgentLog(self.index), Way::There, until);
+        }
+        for command in silent {
             self.submit(scene, command, Whose::Silent);
         }
     }
