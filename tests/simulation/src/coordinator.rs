@@ -340,13 +340,25 @@ fn sight(scene: &mut Scene, step: &Step) {
 }
 
 impl Batch {
+    /// Of several reports on one generation only the latest counts.
+    fn add(&mut self, new: RegionReport) {
+        let same = |known: &&mut RegionReport| {
+            known.region == new.region && known.generation == new.generation && known.stamp.history == new.stamp.history
+        };
+        match self.reports.iter_mut().find(same) {
+            None => self.reports.push(new),
+            Some(known) if known.stamp.index <= new.stamp.index => *known = new,
+            Some(_) => {}
+        }
+    }
+
     fn sort(inbox: Vec<Up>) -> Self {
         let mut batch = Self::default();
         for up in inbox {
             match up {
                 Up::Hello(hello) => batch.greetings.push(hello),
                 Up::Heartbeat(heartbeat) => batch.heartbeats.push(heartbeat),
-                Up::Report(report) => batch.reports.push(*report),
+                Up::Report(report) => batch.add(*report),
             }
         }
         batch

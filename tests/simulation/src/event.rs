@@ -394,6 +394,9 @@ pub(crate) enum Fault {
     Replay {
         count: usize,
     },
+    /// The latest ends that the bus has carried are read by an agent that lags,
+    /// on its bus and on its log.
+    ReplayEnds,
     /// The region's log comes back from a backup.
     SetBack {
         region: usize,

@@ -146,8 +146,10 @@ impl Workload {
             Restored::Store => {
                 workload.faults.push((late, Fault::RollBack { count: chance.within(1..=6) as usize }));
                 // What the lost era said may still be on its way.
-                let after = late + Duration::from_millis(chance.within(1_000..=8_000));
-                workload.faults.push((after, Fault::Replay { count: chance.within(5..=40) as usize }));
+                for _ in 0..4 {
+                    let after = late + Duration::from_millis(chance.within(500..=8_000));
+                    workload.faults.push((after, Fault::ReplayEnds));
+                }
             }
         }
         workload

@@ -118,6 +118,7 @@ impl Region {
             (Fact::Decided(decided), Some(generation)) => match &generation.ended {
                 None => Heard::New,
                 Some(ended) if ended.digest == decided.outcome.digest() => Heard::Known,
+                Some(_) if crate::mutant!(SecondOutcomeOverwrites) => Heard::New,
                 Some(_) => Heard::Different,
             },
         }

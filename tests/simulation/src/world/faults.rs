@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use muster_protocol::fact::Fact;
+
 use super::World;
-use crate::event::{Event, Fault, ToAgent};
+use crate::event::{Down, Event, Fault, ToAgent};
 use crate::network::{Link, Way};
 
 impl World {
@@ -54,6 +56,18 @@ impl World {
                 for _ in 0..count.min(self.records.len()) {
                     let record = self.scene.chance.pick(&self.records).clone();
                     self.scene.after(Duration::from_millis(1), record);
+                }
+            }
+            Fault::ReplayEnds => {
+                let is_end = |record: &&Event| matches!(record, Event::Down(Down::Fact(Fact::Decided(_))));
+                let ends: Vec<Event> = self.records.iter().rev().filter(is_end).take(6).cloned().collect();
+                let agent = self.scene.chance.below(self.agents.len());
+                let lasts = Duration::from_millis(self.scene.chance.within(200..=4_000));
+                self.scene.network.cut(Link::AgentLog(agent), Way::There, now + lasts);
+                for record in ends {
+                    let Event::Down(down) = record else { continue };
+                    let (life, what) = (self.agents[agent].life, ToAgent::Heard(Box::new(down)));
+                    self.scene.after(Duration::from_millis(1), Event::Agent { agent, life, what });
                 }
             }
             Fault::Drain { region, lasts } => {

@@ -204,7 +204,8 @@ impl World {
                     let promised = |leaf: &Leaf| {
                         let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
                         let waived = release.waived.get(&leaf.region).is_some_and(String::is_empty);
-                        waived || self.scene.truth[at].promised(name, *n, leaf.zone.as_ref())
+                        let truth = &self.scene.truth[at];
+                        waived || truth.forked || truth.promised(name, *n, leaf.zone.as_ref())
                     };
                     let holds = spec.release_when.holds(spec.regions.keys(), &promised)
                         || release.forced.is_some()
