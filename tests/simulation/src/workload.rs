@@ -108,7 +108,7 @@ impl Workload {
             if chance.permille(300)
                 && let Some(home) = first.home()
             {
-                let mut second = regional(chance, &[home.clone()], "sim/local-next");
+                let mut second = regional(chance, std::slice::from_ref(home), "sim/local-next");
                 second.comes_after(chance, &first);
                 barriers.push(second);
             }
@@ -206,7 +206,7 @@ fn plan(chance: &mut Chance, number: u64, regions: &[RegionName]) -> Plan {
 fn regional(chance: &mut Chance, regions: &[RegionName], name: &str) -> Plan {
     let name = name.parse().expect("a name");
     let home = chance.pick(regions).clone();
-    let mut plan = plan_of(chance, &name, &[home.clone()], Scope::Regional);
+    let mut plan = plan_of(chance, &name, std::slice::from_ref(&home), Scope::Regional);
     if chance.permille(300) {
         let twin = spec(chance, &name, regions, Scope::Global, Generations::Single);
         plan.twin = Some(twin).filter(|twin| twin.regions.contains_key(&home));
