@@ -47,6 +47,9 @@ STATES ?= 40000000
 model: ## Check the protocol in small worlds to completion, in a large one for STATES visits
 	cargo run --locked -p muster-model -- ending
 	cargo run --locked -p muster-model -- withdrawing
+	cargo run --locked -p muster-model -- breaking
+	cargo run --locked -p muster-model -- taking
+	cargo run --locked -p muster-model -- losing
 	cargo run --locked -p muster-model -- large --states $(STATES)
 
 mutants: ## Put each known bug back; fail if the simulator, or the tests of the adapters, miss one

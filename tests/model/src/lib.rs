@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn small_worlds_keep_every_promise_to_completion() {
-        for world in [World::ending(), World::withdrawing()] {
+        for world in [World::ending(), World::withdrawing(), World::breaking(), World::taking(), World::losing()] {
             assert!(keeps_its_promises(world, Limits::default()).complete);
         }
     }

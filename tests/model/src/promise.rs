@@ -10,23 +10,23 @@ use muster_protocol::identity::Era;
 use muster_protocol::invariant;
 use muster_protocol::participants::{IdSet, Participants};
 use muster_protocol::region::ArrivalOutcome;
-use muster_protocol::spec::{Generations, Rule, Scope, Slice, Spec};
+use muster_protocol::spec::{Generations, Liveness, OnLost, Rule, Scope, Slice, Spec};
 use stateright::Property;
 
-use crate::world::{Budget, State, Told, World};
+use crate::world::{Budget, Log, State, Told, World};
 
 impl World {
     /// All of them.
     #[must_use]
-    pub fn all() -> [Self; 3] {
-        [Self::ending(), Self::withdrawing(), Self::large()]
+    pub fn all() -> [Self; 6] {
+        [Self::ending(), Self::withdrawing(), Self::breaking(), Self::taking(), Self::losing(), Self::large()]
     }
 
     /// Two regions of one agent, one coordinator, one generation: looked at to
     /// completion, with everything that can end it.
     #[must_use]
     pub fn ending() -> Self {
-        let budget = Budget { calls: 1, failures: 1, withdrawals: 0, crashes: 1, aborts: 1, deadlines: 1, waivers: 0 };
+        let budget = Budget { calls: 1, failures: 1, crashes: 1, aborts: 1, deadlines: 1, ..Budget::default() };
         let sights = &["released", "participant-failed", "aborted", "deadline-exceeded"];
         Self::of("ending", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
     }
@@ -34,15 +34,56 @@ impl World {
     /// The same world with calls that are repeated and taken back.
     #[must_use]
     pub fn withdrawing() -> Self {
-        let budget = Budget { calls: 2, failures: 0, withdrawals: 1, crashes: 1, aborts: 0, deadlines: 0, waivers: 0 };
+        let budget = Budget { calls: 2, withdrawals: 1, crashes: 1, ..Budget::default() };
         let sights = &["released", "a repeat", "sealed", "a withdrawn attempt came again"];
         Self::of("withdrawing", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
+    }
+
+    /// The same world with the ends that come from elsewhere: a deletion, the
+    /// break of a predecessor, and one failure more than is borne.
+    #[must_use]
+    pub fn breaking() -> Self {
+        let budget = Budget { calls: 1, failures: 2, deletions: 1, predecessors: 1, ..Budget::default() };
+        let sights = &["released", "max-failures-exceeded", "deleted", "predecessor-broken"];
+        let mut world = Self::of("breaking", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights);
+        world.spec.failures_max = 1;
+        world.spec.regions.values_mut().for_each(|slice| slice.failures_max = 1);
+        world
+    }
+
+    /// The same world with a region that takes the name for a barrier of its
+    /// own.
+    #[must_use]
+    pub fn taking() -> Self {
+        let budget = Budget { calls: 1, names: 1, ..Budget::default() };
+        let sights = &["released", "name-taken"];
+        Self::of("taking", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights)
+    }
+
+    /// The same world with a session that falls silent.
+    #[must_use]
+    pub fn losing() -> Self {
+        let budget = Budget { calls: 1, losses: 1, ticks: 3, ..Budget::default() };
+        let sights = &["released", "participant-lost"];
+        let mut world = Self::of("losing", 1, 1, 1, &[("a", 1), ("b", 1)], budget, sights);
+        let liveness = Liveness { ttl_ms: 1, rejoin_ms: 1, on_lost: OnLost::Fail };
+        world.spec.regions.values_mut().for_each(|slice| slice.liveness = Some(liveness));
+        world
     }
 
     /// Two regions of two agents, two coordinators, two generations.
     #[must_use]
     pub fn large() -> Self {
-        let budget = Budget { calls: 2, failures: 1, withdrawals: 1, crashes: 2, aborts: 1, deadlines: 1, waivers: 1 };
+        let budget = Budget {
+            calls: 2,
+            failures: 1,
+            withdrawals: 1,
+            crashes: 2,
+            aborts: 1,
+            deadlines: 1,
+            waivers: 1,
+            ..Budget::default()
+        };
         let sights = &[
             "released",
             "released, not whole",
@@ -151,8 +192,11 @@ fn one_outcome(world: &World, state: &State) -> bool {
     let agrees = |n: u64| {
         let decided = state.store.generations.get(&n).and_then(|generation| generation.decided.as_ref());
         let decided = decided.map(|decided| decided.outcome.digest());
-        let ended =
-            |log: &crate::world::Log| log.head().generation(world.barrier(), n)?.ended().map(|ended| ended.digest);
+        let ended = |log: &Log| {
+            // One of the region's own under the name has an outcome of its own.
+            let region = Some(log.head()).filter(|region| region.regional_barrier(world.barrier()).is_none())?;
+            region.generation(world.barrier(), n)?.ended().map(|ended| ended.digest)
+        };
         state.logs.iter().filter_map(ended).all(|digest| Some(digest) == decided)
     };
     !state.alarm && (1..=world.generations).all(agrees)

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::entry::{Body, Entry, Witness};
 use muster_protocol::fact::Fact;
+use muster_protocol::generation::GenerationId;
 use muster_protocol::global::{self, Barrier, Context, Expect};
-use muster_protocol::identity::{Digest, Epoch, Timestamp, Writer};
+use muster_protocol::identity::{Digest, Epoch, SessionId, Timestamp, Writer};
 use muster_protocol::outcome::{Override, Verdict};
 use muster_protocol::region::{
-    ArrivalOutcome, Arrive, Command, Heard, MACHINE_VERSION, Refusal, Region, Reply, Withdraw,
+    ArrivalOutcome, Arrive, Command, Heard, MACHINE_VERSION, OpenSession, Refusal, Region, Regional, Reply, Withdraw,
+    Work,
 };
+use muster_protocol::spec::{Scope, Spec};
 
 use crate::world::{Act, Agent, Known, Log, State, Told, World, told};
 
@@ -124,6 +127,39 @@ impl World {
                 state.left.aborts -= 1;
                 self.transact(state, coordinator, &global::Command::Abort { n, by: by() });
             }
+            Act::Delete(coordinator) => {
+                state.left.deletions -= 1;
+                self.transact(state, coordinator, &global::Command::Delete { force: true, by: by() });
+            }
+            Act::PredecessorBreaks(coordinator, n) => {
+                state.left.predecessors -= 1;
+                let name = "m/before".parse().unwrap_or_else(|error| unreachable!("{error}"));
+                let predecessor = GenerationId { barrier: name, n, key: None, round: 0 };
+                self.transact(state, coordinator, &global::Command::PredecessorBroke { n, predecessor });
+            }
+            Act::Lose { region, agent, n, who } => {
+                state.left.losses -= 1;
+                let (session, barrier) = (SessionId([1; 16]), self.barrier().clone());
+                let works = vec![Work { barrier, n, participant: who }];
+                let open = OpenSession { id: session, ttl_ms: 1, works, at: Timestamp(0) };
+                let commands = vec![Command::OpenSession(open), Command::ExpireSession { session, attach: 1 }];
+                append(state, region, agent, commands);
+            }
+            Act::Tick(region, agent) => {
+                state.left.ticks -= 1;
+                let from_ms = state.logs[region].replica(agent).clock_ms();
+                let tick = Command::Ticked { epoch: Epoch(1), from_ms, to_ms: from_ms + 1, at: Timestamp(0) };
+                append(state, region, agent, vec![tick]);
+            }
+            Act::TakeName(region, agent) => {
+                state.left.names -= 1;
+                let own = self.spec.regions.iter().nth(region).map(|(name, slice)| (name.clone(), slice.clone()));
+                let spec = Spec { scope: Scope::Regional, regions: own.into_iter().collect(), ..self.spec.clone() };
+                let command = global::Command::Define { spec: Box::new(spec), expect: Expect::NewOrEqual };
+                let barrier = self.barrier().clone();
+                let regional = Command::Regional(Box::new(Regional { barrier, command, at: Timestamp(0) }));
+                append(state, region, agent, vec![regional]);
+            }
             Act::Waive(coordinator, n) => {
                 state.left.waivers -= 1;
                 let region = self.region(0).clone();
@@ -152,7 +188,7 @@ impl World {
     /// An agent appends a participant's command, and answers once it has
     /// replayed it.
     fn call(&self, state: &mut State, region: usize, agent: usize, command: Command, said: Told) {
-        let reply = append(state, region, agent, command);
+        let reply = append(state, region, agent, vec![command]);
         self.see_reply(&reply);
         let index = state.logs[region].head().index();
         state.logs[region].agents[agent].unanswered = Some((index, told(&reply, said)));
@@ -162,7 +198,7 @@ impl World {
         let Some(fact) = state.down.iter().find(|fact| fact.is(digest)).map(|fact| (**fact).clone()) else { return };
         match state.logs[region].replica(agent).heard(&fact) {
             Heard::New => {
-                let reply = append(state, region, agent, Command::Fact(fact));
+                let reply = append(state, region, agent, vec![Command::Fact(fact)]);
                 let index = state.logs[region].head().index();
                 state.logs[region].agents[agent].unanswered = Some((index, Told::Nothing));
                 if reply == (Reply::Done { changed: false }) {
@@ -245,11 +281,11 @@ fn same_subject(one: &Fact, other: &Fact) -> bool {
     same_region && one.generation() == other.generation()
 }
 
-fn append(state: &mut State, region: usize, agent: usize, command: Command) -> Reply {
+fn append(state: &mut State, region: usize, agent: usize, commands: Vec<Command>) -> Reply {
     let log = &mut state.logs[region];
     log.agents[agent].seq += 1;
     let mut next = log.head().clone();
-    let reply = apply(&mut next, writer(region, agent), log.agents[agent].seq, vec![command]);
+    let reply = apply(&mut next, writer(region, agent), log.agents[agent].seq, commands);
     log.states.push(Known::new(next));
     log.agents.iter_mut().for_each(|agent| agent.lag += 1);
     reply

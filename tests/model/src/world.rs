@@ -91,7 +91,7 @@ pub struct World {
 }
 
 /// What may still happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     /// Calls of each participant for each generation, repeats included.
     pub(crate) calls: u8,
@@ -101,6 +101,15 @@ pub(crate) struct Budget {
     pub(crate) aborts: u8,
     pub(crate) deadlines: u8,
     pub(crate) waivers: u8,
+    pub(crate) deletions: u8,
+    /// Breaks of the barrier that this one comes after.
+    pub(crate) predecessors: u8,
+    /// Participants whose session falls silent.
+    pub(crate) losses: u8,
+    /// Ticks of a region's clock.
+    pub(crate) ticks: u8,
+    /// Barriers of one region that take the name.
+    pub(crate) names: u8,
 }
 
 /// One moment.
@@ -198,6 +207,25 @@ pub enum Act {
     Abort(usize, u64),
     /// Somebody waives the first region.
     Waive(usize, u64),
+    /// Somebody deletes the barrier, by force.
+    Delete(usize),
+    /// The generation breaks that this one comes after.
+    PredecessorBreaks(usize, u64),
+    /// A participant's session falls silent for too long.
+    Lose {
+        /// Which region.
+        region: usize,
+        /// Which agent.
+        agent: usize,
+        /// Which generation.
+        n: u64,
+        /// Who.
+        who: ParticipantId,
+    },
+    /// A region's clock goes on.
+    Tick(usize, usize),
+    /// A region defines a barrier of its own under the name.
+    TakeName(usize, usize),
 }
 
 /// Steps of one run of chance.
@@ -269,6 +297,9 @@ impl World {
                         if free && state.left.withdrawals > 0 {
                             acts.push(Act::Withdraw { region, agent, n, who: who.clone() });
                         }
+                        if free && state.left.losses > 0 {
+                            acts.push(Act::Lose { region, agent, n, who: who.clone() });
+                        }
                     }
                 }
             }
@@ -285,6 +316,9 @@ impl World {
                 );
                 acts.extend((state.left.crashes > 0).then_some(Act::CrashAgent(region, number)));
                 let free = agent.unanswered.is_none();
+                let waits = free && log.replica(number).due_ms().is_some();
+                acts.extend((waits && state.left.ticks > 0).then_some(Act::Tick(region, number)));
+                acts.extend((free && state.left.names > 0).then_some(Act::TakeName(region, number)));
                 let concerned = state.down.iter().filter(|fact| free && fact.concerns(self.region(region)));
                 acts.extend(concerned.map(|fact| Act::Hear(region, number, fact.digest)));
             }
@@ -301,7 +335,9 @@ impl World {
             }
             acts.extend(state.up.iter().map(|report| Act::Decide(coordinator, report.digest)));
             acts.extend((state.left.deadlines > 0 || state.time_is_up).then_some(Act::Deadline(coordinator)));
+            acts.extend((state.left.deletions > 0).then_some(Act::Delete(coordinator)));
             for n in self.open(state) {
+                acts.extend((state.left.predecessors > 0).then_some(Act::PredecessorBreaks(coordinator, n)));
                 acts.extend((state.left.aborts > 0).then_some(Act::Abort(coordinator, n)));
                 acts.extend((state.left.waivers > 0).then_some(Act::Waive(coordinator, n)));
             }
