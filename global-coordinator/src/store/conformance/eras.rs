@@ -1,5 +1,6 @@
 //! A database that began another life: what it lost is said again.
 
+use muster_protocol::fact::Fact;
 use muster_protocol::generation::State;
 use muster_protocol::identity::Era;
 use muster_protocol::outcome::{Outcome, Release, Verdict};
@@ -92,6 +93,12 @@ pub(in crate::store) async fn what_was_lost_is_taken_up(stores: Stores) {
 
     let verdict = Verdict::Released(Release { whole: true, ..Release::default() });
     let outcome = Outcome { generation: lost.clone(), verdict, decided_at: Timestamp(7) };
+    // One that says that it ended and not how is asked.
+    let bare = applied(&lost, "us-east", 6, outcome.digest());
+    stores.one.transact(vec![says(bare)], Mode::Commit).await.unwrap();
+    let owed = stores.other.unanswered(Some(&"us-east".parse().unwrap()), None, 10).await.unwrap().items;
+    let asked = owed.iter().any(|(_, fact)| matches!(fact, Fact::Opened(opened) if opened.generation == lost));
+    assert!(asked, "{owed:?}");
     let end = Some(Box::new(outcome.clone()));
     let report = RegionReport { outcome: end, ..applied(&lost, "us-east", 6, outcome.digest()) };
     stores.one.transact(vec![says(report)], Mode::Commit).await.unwrap();

@@ -350,6 +350,21 @@ fn an_end_that_a_region_has_applied_is_adopted() {
     assert_eq!(world.barrier.generations[&1].decided.as_ref().unwrap().outcome, outcome);
 }
 
+/// Which end it was may be on a report that was lost.
+#[test]
+fn a_region_that_has_applied_an_end_is_asked_which() {
+    let mut world = with(|_| {});
+    let end = crate::identity::Digest([7; 32]);
+    world.complete(1, &REGIONS[..2]);
+    report(&mut world, "us-east", |report| (report.complete, report.applied) = (true, Some(end)));
+    let gathers = &world.barrier.generations[&1];
+    assert_eq!(gathers.decided, None, "it is not made anew");
+    let (generation, spec) = world.barrier.loaded(1).unwrap();
+    let asked = generation.unanswered(spec, &"us-east".parse().unwrap());
+    assert!(matches!(asked, Some(Fact::Opened(_))), "{asked:?}");
+    assert!(matches!(world.run(Command::Abort { n: 1, by: by("enough") }).reply, Err(Refusal::RegionBehind { .. })));
+}
+
 #[test]
 fn an_opening_that_the_database_lost_is_taken_up() {
     let mut world = with(|_| {});
