@@ -48,6 +48,12 @@ impl Verdict {
     pub fn is_released(&self) -> bool {
         matches!(self, Self::Released(_))
     }
+
+    /// Whether nobody passes, for this reason.
+    #[must_use]
+    pub fn is_broken_for(&self, reason: BreakReason) -> bool {
+        matches!(self, Self::Broken(broken) if broken.reason == reason)
+    }
 }
 
 /// What everybody who passes is handed.

@@ -80,7 +80,10 @@ impl Work<'_> {
         let revision = self.barrier.generations.get(&n).ok_or(Refusal::NoSuchGeneration)?.revision;
         self.barrier.gathering = self.barrier.gathering.saturating_sub(1);
         let cyclic = self.barrier.spec().is_some_and(|spec| spec.generations == Generations::Cyclic);
-        let next = (cyclic && self.barrier.gathering == 0).then(|| self.new_generation(None, 0, Opening::ByItself));
+        // A region that has the name for its own would break the next one, too,
+        // and the one after it, without end: somebody opens it once that is over.
+        let opens = cyclic && !outcome.verdict.is_broken_for(BreakReason::NameTaken);
+        let next = (opens && self.barrier.gathering == 0).then(|| self.new_generation(None, 0, Opening::ByItself));
         let decided = Decided {
             outcome: outcome.clone(),
             regions: self

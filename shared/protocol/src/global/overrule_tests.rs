@@ -428,3 +428,14 @@ fn another_life_of_a_log_confirms_an_end_and_takes_nothing_of_it_back() {
         assert_eq!((known.applied, known.arrived), (applied, 2));
     }
 }
+
+#[test]
+fn a_cyclic_barrier_whose_name_is_taken_somewhere_does_not_break_without_end() {
+    let mut world = World::new(Generations::Cyclic);
+    let taken = RegionReport { name_taken: true, ..world.report(1, "us-east", false) };
+    world.run(Command::Report(Box::new(taken)));
+    assert_eq!(world.break_reason(1), Some(BreakReason::NameTaken));
+    assert_eq!((world.barrier.next_n, world.barrier.gathering), (2, 0), "the next would break, too");
+    let opened = world.run(Command::Open { key: None }).reply;
+    assert!(matches!(opened, Ok(Reply::Opened { created: true, .. })), "{opened:?}");
+}
