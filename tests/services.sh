@@ -36,7 +36,10 @@ end() {
 		cp "$dir"/services/*.log "$target/test-services/" 2>/dev/null || true
 		echo "test: failed; output in $log, logs of the services in $target/test-services" >&2
 	fi
-	"$services" stop --dir "$dir/services" --wipe || status=1
+	# A test that was killed could not end the services of its own.
+	for set in "$dir"/services "$dir"/tmp/muster-services-*; do
+		if [ -d "$set" ]; then "$services" stop --dir "$set" --wipe || status=1; fi
+	done
 	rm -rf "$dir"
 	exit "$status"
 }
