@@ -3,10 +3,18 @@
 
 use muster_protocol::region::{Refusal, Reply};
 
-/// Something worth having seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
-pub(crate) enum Sight {
+macro_rules! sights {
+    ($($name:ident,)*) => {
+        /// Something worth having seen.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(usize)]
+        pub(crate) enum Sight { $($name,)* }
+
+        const ALL: &[Sight] = &[$(Sight::$name),*];
+    };
+}
+
+sights! {
     Released,
     BrokenAborted,
     BrokenDeleted,
@@ -88,92 +96,9 @@ pub(crate) enum Sight {
 }
 
 /// How many there are.
-const COUNT: usize = Sight::SetBackUnseen as usize + 1;
+const COUNT: usize = ALL.len();
 /// From here on not every run can see them.
 const RARE_FROM: usize = Sight::SetBackStopped as usize;
-
-const ALL: [Sight; COUNT] = {
-    use Sight::*;
-    [
-        Released,
-        BrokenAborted,
-        BrokenDeleted,
-        BrokenDeadline,
-        BrokenFailed,
-        BrokenMaxFailures,
-        Withdrawn,
-        Sealed,
-        StaleAttempt,
-        WithdrawnAttemptRefused,
-        Full,
-        NotExpected,
-        UnknownAnswer,
-        NotDoneAnswer,
-        RetriedAppend,
-        AlreadyThere,
-        TruncatedRetryLandedAgain,
-        WriterGone,
-        CatchUpByEntries,
-        CatchUpBySnapshot,
-        IndexGap,
-        OldEpochRefused,
-        LeaderChanged,
-        SnapshotInstalled,
-        SnapshotRefused,
-        AgentLost,
-        ClockAdvanced,
-        CrashBetweenOutputs,
-        CoordinatorCrashed,
-        CommitAnswerLost,
-        DoubledMessage,
-        FactLeftToOthers,
-        FactRepeated,
-        Redefined,
-        NumbersWentOn,
-        KeyOpenedTwice,
-        TooManyOpen,
-        DryRun,
-        StaleReportIgnored,
-        VersionRaised,
-        VersionTooLow,
-        Forced,
-        LeftOut,
-        WaivedRegion,
-        WaivedParticipants,
-        Retried,
-        CarriedOver,
-        Collected,
-        Forgotten,
-        LateArrival,
-        SessionMoved,
-        SessionLost,
-        SessionFenced,
-        OrphanExpired,
-        RejoinedInTime,
-        LossFailed,
-        LossExcluded,
-        RegionalReleased,
-        RegionalForced,
-        RegionalWaived,
-        RegionalDeadline,
-        RegionalAborted,
-        RegionalRetried,
-        RegionalAlone,
-        BrokenNameTaken,
-        ZonesReleased,
-        ZoneAheadOfRegion,
-        PredecessorBroke,
-        RegionalPredecessorBroke,
-        OpenedDrained,
-        SetBackStopped,
-        SetBackRefused,
-        ConflictAlarm,
-        EndsTold,
-        EndAdopted,
-        DecidedAnewUnheard,
-        SetBackUnseen,
-    ]
-};
 
 /// How often each was seen.
 #[derive(Clone, Debug)]
