@@ -37,10 +37,12 @@ pub struct Found {
     pub unseen: Vec<&'static str>,
 }
 
-/// Looks at a world, breadth first from where it begins.
+/// Looks at a world: breadth first from where it begins, so that the way to what
+/// is found is short; or, where that is more than memory holds, depth first from
+/// runs of chance.
 #[must_use]
 pub fn look(world: World, limits: Limits) -> Found {
-    let (name, began) = (world.name, Instant::now());
+    let (began, deep) = (Instant::now(), world.walks > 0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut checker = world.checker().threads(threads);
     if let Some(states) = limits.states {
@@ -49,8 +51,13 @@ pub fn look(world: World, limits: Limits) -> Found {
     if let Some(time) = limits.time {
         checker = checker.timeout(time);
     }
-    let checked = checker.spawn_bfs().join();
-    let took = began.elapsed();
+    match deep {
+        true => found(&checker.spawn_dfs().join(), limits, began.elapsed()),
+        false => found(&checker.spawn_bfs().join(), limits, began.elapsed()),
+    }
+}
+
+fn found(checked: &impl Checker<World>, limits: Limits, took: Duration) -> Found {
     let promises = checked.model().properties().into_iter().map(|property| {
         let path = checked.discovery(property.name).map(Path::into_actions);
         (property.name, path.map(|acts| acts.iter().map(|act| format!("{act:?}")).collect()))
@@ -60,7 +67,7 @@ pub fn look(world: World, limits: Limits) -> Found {
     let stopped = limits.states.is_some_and(|limit| checked.state_count() >= limit)
         || limits.time.is_some_and(|limit| took >= limit);
     Found {
-        world: name,
+        world: checked.model().name,
         states,
         visits: checked.state_count(),
         depth: checked.max_depth(),
