@@ -90,7 +90,7 @@ fn stands(known: &RegionReport, report: &RegionReport, decided: bool) -> bool {
 /// index was said after a later command of one entry, or for another life of
 /// the database.
 fn is_newer(report: &RegionReport, known: &RegionReport) -> bool {
-    report.stamp.history != known.stamp.history
+    report.stamp.history != known.stamp.history && !mutant!(StampWithoutHistory)
         || report.stamp.index > known.stamp.index
         || report.stamp.index == known.stamp.index && report != known
 }
