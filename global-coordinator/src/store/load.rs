@@ -78,8 +78,9 @@ pub(super) async fn named<T: Transaction>(
     let known = || names.iter().filter(|(name, _)| barriers.contains_key(*name));
     let numbers = known().flat_map(|(name, names)| names.numbers.iter().map(|n| generation_row(name, *n))).collect();
     let keys = known().flat_map(|(name, names)| {
-        let next_n = barriers.get(name).map_or(0, |barrier| barrier.next_n);
-        let said = names.said.iter().filter(move |(n, _)| *n >= next_n).map(|(_, key)| key);
+        let barrier = barriers.get(name);
+        let lost = move |n: u64| barrier.is_some_and(|barrier| barrier.takes_up(n));
+        let said = names.said.iter().filter(move |(n, _)| lost(*n)).map(|(_, key)| key);
         names.keys.iter().chain(said).map(|key| row![name.namespace(), name.name(), key.as_str()])
     });
     let keys: Vec<Row> = keys.collect();

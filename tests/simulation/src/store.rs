@@ -135,7 +135,7 @@ impl Store {
             rounds.max_by_key(|one| one.id.round).map(|one| one.id.n)
         };
         let mut numbers: BTreeSet<u64> = names.numbers.clone();
-        let said = names.said.iter().filter(|(n, _)| *n >= row.next_n).map(|(_, key)| key);
+        let said = names.said.iter().filter(|(n, _)| row.takes_up(*n)).map(|(_, key)| key);
         numbers.extend(names.keys.iter().chain(said).filter_map(latest));
         let gathering = row.generations.values().filter(|one| one.decided.is_none());
         numbers.extend(gathering.filter(|_| names.gathering).map(|one| one.id.n));

@@ -90,6 +90,9 @@ pub(in crate::store) async fn what_was_lost_is_taken_up(stores: Stores) {
     let twice = GenerationId { n: 12, ..lost.clone() };
     let step = stores.one.transact(vec![says(report(&twice, "us-east", 5))], Mode::Commit).await.unwrap().remove(0);
     assert_eq!(refusal(step), Refusal::NoSuchGeneration);
+    let jumped = GenerationId { n: 5, ..lost.clone() };
+    let step = stores.one.transact(vec![says(report(&jumped, "us-east", 5))], Mode::Commit).await.unwrap().remove(0);
+    assert_eq!(refusal(step), Refusal::NoSuchGeneration, "of a number that was jumped over, too");
 
     let verdict = Verdict::Released(Release { whole: true, ..Release::default() });
     let outcome = Outcome { generation: lost.clone(), verdict, decided_at: Timestamp(7) };

@@ -115,7 +115,7 @@ pub struct Names {
     /// The latest round of these keys.
     pub keys: BTreeSet<Key>,
     /// The latest round of the keys that are said to have these numbers, for
-    /// numbers that the barrier has not given yet: it may have lost that.
+    /// numbers that [`Barrier::takes_up`](super::Barrier::takes_up).
     pub said: BTreeSet<(u64, Key)>,
     /// Every generation that is gathering.
     pub gathering: bool,

@@ -161,6 +161,13 @@ impl Barrier {
         self.lost_from.is_some_and(|from| n >= from)
     }
 
+    /// Whether a generation that is not there is taken up when a region tells of
+    /// it, because the database may have lost it.
+    #[must_use]
+    pub fn takes_up(&self, n: u64) -> bool {
+        n >= self.next_n || self.may_have_lost(n)
+    }
+
     /// A generation has this number from now on. Those that it jumps over were
     /// given in an earlier life of the database.
     pub fn take_number(&mut self, n: u64) {

@@ -1,5 +1,6 @@
 //! Reports: states of regions, of which the newest counts.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 
 use super::apply::{Opening, Work};
@@ -17,8 +18,7 @@ impl Work<'_> {
         if current != Some(report.stamp.history) {
             return Err(Refusal::ForeignReport);
         }
-        let absent = !self.barrier.generations.contains_key(&n);
-        if absent && (n >= self.barrier.next_n || self.barrier.may_have_lost(n)) {
+        if self.barrier.takes_up(n) && !self.barrier.generations.contains_key(&n) {
             self.reopen(&report.generation)?;
         }
         let (generation, spec) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
@@ -27,10 +27,11 @@ impl Work<'_> {
         }
         let known = generation.reports.get(&report.region);
         let standing = known.filter(|known| stands(known, report, generation.decided.is_some()));
-        let new = standing.map_or_else(|| report.clone(), |known| known.confirmed_by(report));
+        let new = standing.map_or(Cow::Borrowed(report), |known| Cow::Owned(known.confirmed_by(report)));
         if !known.is_none_or(|known| is_newer(&new, known)) {
             return Ok(Reply::Reported { newer: false });
         }
+        let new = new.into_owned();
         // Nobody counts the time of a cyclic generation that nobody came to.
         let starts =
             generation.decided.is_none() && generation.deadline_at.is_none() && report.first_arrival_at.is_some();
