@@ -84,25 +84,12 @@ hex_identity! {
 impl Digest {
     /// Hashes the canonical (postcard) bytes of a value.
     pub fn of<T: Serialize>(value: &T) -> Self {
-        struct Sink(blake3::Hasher);
-        impl postcard::ser_flavors::Flavor for Sink {
-            type Output = blake3::Hash;
-            fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-                self.0.update(&[byte]);
-                Ok(())
-            }
-            fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-                self.0.update(bytes);
-                Ok(())
-            }
-            fn finalize(self) -> postcard::Result<blake3::Hash> {
-                Ok(self.0.finalize())
-            }
-        }
-        match postcard::serialize_with_flavor(value, Sink(blake3::Hasher::new())) {
-            Ok(hash) => Self(*hash.as_bytes()),
-            // The sink takes every byte, and the hashed types have no
-            // serializer that fails.
+        // Written out first: a hasher is fast in blocks, and the serializer
+        // comes byte by byte.
+        match postcard::to_allocvec(value) {
+            Ok(bytes) => Self(*blake3::hash(&bytes).as_bytes()),
+            // A vector takes every byte, and the hashed types have no serializer
+            // that fails.
             Err(error) => unreachable!("hash a value: {error}"),
         }
     }

@@ -79,7 +79,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $grammar:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[serde(try_from = "String")]
         pub struct $name(String);
 
         impl $name {
@@ -103,12 +103,6 @@ macro_rules! name {
 
             fn try_from(text: String) -> Result<Self, InvalidName> {
                 $grammar.check(&text).map(|()| Self(text))
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
             }
         }
 

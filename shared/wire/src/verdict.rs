@@ -82,7 +82,7 @@ pub fn broken(outcome: &Outcome) -> Option<Problem> {
         .with("n", id.n)
         .with("reason", word)
         .with("message", status.message)
-        .with("region", status.region.map(String::from))
+        .with("region", status.region.map(|region| region.to_string()))
         .with("failed", status.failed)
         .with("actor", status.actor)
         .with("digest", status.digest);
