@@ -42,7 +42,7 @@ soak: ## Run SEEDS fresh seeds of the simulator (make soak SEEDS=100000)
 	cargo run --locked -p muster-simulation -- --seeds $(SEEDS) $(ARGS)
 
 # States of the large world that `make model` comes to; one in ten is a distinct one.
-STATES ?= 110000000
+STATES ?= 112000000
 
 model: ## Check the protocol in small worlds to completion, in a large one for STATES visits
 	cargo run --locked -p muster-model -- ending

@@ -63,12 +63,23 @@ launch_etcd() {
 # let in again only when its former session has run out: 3 s instead of 9.
 launch_kafka() {
 	local java=(java "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn" -cp "$kafka_libs/*")
+	local listen=PLAINTEXT://127.0.0.1:$(port kafka),CONTROLLER://127.0.0.1:$(port kafka 2)
+	local told=PLAINTEXT://127.0.0.1:$(port kafka) protocols=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+	local listener name
+	# Kept for the next start, which is told of none.
+	if [ ${#listeners[@]} -gt 0 ]; then printf '%s\n' "${listeners[@]}" >"$dir/kafka.listeners"; fi
+	while IFS= read -r listener; do
+		name=BEHIND_${listener%%=*}
+		listen+=,$name://127.0.0.1:${listener%%=*} told+=,$name://${listener#*=} protocols+=,$name:PLAINTEXT
+	done < <(cat "$dir/kafka.listeners" 2>/dev/null)
 	cat >"$dir/kafka.properties" <<-CONF
 		process.roles=broker,controller
 		node.id=1
 		controller.quorum.voters=1@127.0.0.1:$(port kafka 2)
-		listeners=PLAINTEXT://127.0.0.1:$(port kafka),CONTROLLER://127.0.0.1:$(port kafka 2)
-		advertised.listeners=PLAINTEXT://127.0.0.1:$(port kafka)
+		listeners=$listen
+		advertised.listeners=$told
+		listener.security.protocol.map=$protocols
+		inter.broker.listener.name=PLAINTEXT
 		controller.listener.names=CONTROLLER
 		log.dirs=kafka
 		auto.create.topics.enable=false
@@ -94,6 +105,10 @@ launch_kafka() {
 		mv -T "$dir/kafka.new" "$dir/kafka" || return 1
 	fi
 	spawn kafka "$dir" "${java[@]}" -Xmx512m kafka.Kafka "$dir/kafka.properties"
+}
+
+launch_toxiproxy() {
+	spawn toxiproxy / env LOG_LEVEL=warn "$toxiproxy_bin" -host 127.0.0.1 -port "$(port toxiproxy)"
 }
 
 # Postgres refuses root; setpriv, unlike su and runuser, becomes the command

@@ -4,7 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use muster_protocol::name::RegionName;
 use sqlx::{Connection, Executor, PgConnection};
+
+use crate::cluster::{Part, Shape};
 
 /// Where etcd, Kafka and Postgres are.
 #[derive(Clone, Debug)]
@@ -15,9 +18,23 @@ pub struct Services {
     pub kafka: String,
     /// A database in which others may be made.
     pub postgres: String,
+    /// The API of the fault proxy, if there is one.
+    pub toxiproxy: Option<String>,
 }
 
 impl Services {
+    /// The etcd of an agent's region, the Postgres of a coordinator.
+    #[must_use]
+    pub fn database(&self, part: &Part, shape: &Shape) -> &str {
+        match part {
+            Part::Coordinator(_) => &self.postgres,
+            Part::Agent(region, _) => {
+                let place = shape.regions.iter().position(|known| known == region).unwrap_or(0);
+                &self.etcd[place % self.etcd.len()]
+            }
+        }
+    }
+
     /// The services that were given to this run.
     ///
     /// # Errors
@@ -36,7 +53,12 @@ impl Services {
 
     fn read(value: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<Self> {
         let etcd = value("MUSTER_TEST_ETCD")?.split(',').map(ToOwned::to_owned).collect();
-        Ok(Self { etcd, kafka: value("MUSTER_TEST_KAFKA")?, postgres: value("MUSTER_TEST_POSTGRES")? })
+        Ok(Self {
+            etcd,
+            kafka: value("MUSTER_TEST_KAFKA")?,
+            postgres: value("MUSTER_TEST_POSTGRES")?,
+            toxiproxy: value("MUSTER_TEST_TOXIPROXY").ok(),
+        })
     }
 }
 
@@ -56,7 +78,19 @@ impl OwnServices {
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::beside(None).await
+        Self::beside(None, &[]).await
+    }
+
+    /// Starts a set for these regions, with a fault proxy, and with listeners of
+    /// the broker that are reached through it (`PORT=HOST:PORT`).
+    ///
+    /// # Errors
+    /// They can't be provisioned or do not start.
+    pub async fn start_behind(regions: &[RegionName], listeners: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let regions: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+        let mut arguments = vec!["--proxy".to_owned(), "--regions".to_owned(), regions.join(",")];
+        arguments.extend(listeners.flat_map(|listener| ["--kafka-listener".to_owned(), listener]));
+        Self::beside(None, &arguments).await
     }
 
     /// Starts a set that has databases of its own and shares a broker, which
@@ -65,15 +99,16 @@ impl OwnServices {
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start_databases(kafka: String) -> anyhow::Result<Self> {
-        Self::beside(Some(kafka)).await
+        Self::beside(Some(kafka), &[]).await
     }
 
-    async fn beside(kafka: Option<String>) -> anyhow::Result<Self> {
+    async fn beside(kafka: Option<String>, more: &[String]) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("muster-services-{:016x}", rand::random::<u64>()));
-        let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new() };
+        let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new(), toxiproxy: None };
         // From here on whatever was started is ended.
         let mut own = Self { services: nowhere, folder, kafka };
-        own.run(&["start"]).await?;
+        let arguments: Vec<&str> = ["start"].into_iter().chain(more.iter().map(String::as_str)).collect();
+        own.run(&arguments).await?;
         let path = own.folder.join("env");
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         own.services = Services::read(|name| {

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Cluster, Part, SNAPSHOT_EVERY_ENTRIES, Shape};
 use crate::database::Database;
+use crate::links::{End, Links};
 use crate::ports::Port;
 use crate::services::Services;
 use crate::spawner::{mortal, spawn};
@@ -35,6 +36,8 @@ pub struct Extras {
     pub otlp_endpoint: Option<String>,
     /// Leases and snapshots as an operator has them, not as a test in a hurry.
     pub unhurried: bool,
+    /// Proxies between the parts, what they call, and who calls them.
+    pub links: Option<Arc<Links>>,
     /// Parts that are not started with the others: until somebody starts them
     /// they have never lived.
     pub unborn: Vec<Part>,
@@ -94,6 +97,11 @@ impl Processes {
             failed: AtomicBool::new(false),
         };
         cluster.migrate().await?;
+        if let Some(links) = &cluster.extras.links {
+            for part in cluster.shape.parts() {
+                links.open(&part, &cluster.listen(&part), &cluster.services, &cluster.shape).await?;
+            }
+        }
         Ok(Arc::new(cluster))
     }
 
@@ -225,24 +233,38 @@ impl Processes {
         self.lock(&self.running).remove(part).ok_or_else(|| anyhow!("{part} does not run"))
     }
 
+    /// Where a part finds its database: the URL, through its link if it has one.
+    fn database(&self, part: &Part) -> anyhow::Result<String> {
+        let url = match part {
+            Part::Coordinator(_) => &self.database.url,
+            Part::Agent(..) => self.services.database(part, &self.shape),
+        };
+        let Some(links) = &self.extras.links else { return Ok(url.to_owned()) };
+        let mut url = reqwest::Url::parse(url)?;
+        let proxy = links.address(part, End::Database);
+        let port = proxy.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        url.set_port(port).map_err(|()| anyhow!("{url} has no port"))?;
+        Ok(url.as_str().trim_end_matches('/').to_owned())
+    }
+
     /// The part's configuration, in a file.
     fn configure(&self, part: &Part) -> anyhow::Result<PathBuf> {
         let (listen, name) = (self.listen(part), &self.name);
-        let kafka = format!("[kafka]\nbootstrap = \"{}\"\nprefix = \"{name}\"\n", self.services.kafka);
+        let links = self.extras.links.as_ref();
+        let broker = links.map_or_else(|| self.services.kafka.clone(), |links| links.address(part, End::Broker));
+        let kafka = format!("[kafka]\nbootstrap = \"{broker}\"\nprefix = \"{name}\"\n");
+        let database = self.database(part)?;
         let text = match part {
             Part::Coordinator(_) => {
                 let regions = serde_json::to_string(&self.shape.regions)?;
                 let otlp = self.extras.otlp_endpoint.iter();
                 let otlp: String = otlp.map(|url| format!("[telemetry]\notlp_endpoint = \"{url}\"\n")).collect();
-                let postgres = &self.database.url;
-                format!("listen = \"{listen}\"\nregions = {regions}\n[store]\npostgres = \"{postgres}\"\n{kafka}{otlp}")
+                format!("listen = \"{listen}\"\nregions = {regions}\n[store]\npostgres = \"{database}\"\n{kafka}{otlp}")
             }
             Part::Agent(region, number) => {
                 let coordinators = serde_json::to_string(&self.coordinators())?;
                 let otlp = self.extras.otlp_endpoint.iter();
                 let otlp: String = otlp.map(|url| format!("otlp_endpoint = \"{url}\"\n")).collect();
-                let place = self.shape.regions.iter().position(|known| known == region).unwrap_or(0);
-                let etcd = &self.services.etcd[place % self.services.etcd.len()];
                 let hurry = match self.extras.unhurried {
                     true => String::new(),
                     false => {
@@ -252,7 +274,7 @@ impl Processes {
                 format!(
                     "region = \"{region}\"\nname = \"{region}-{number}\"\nlisten = \"{listen}\"\n\
                      coordinators = {coordinators}\n{hurry}{otlp}\
-                     [etcd]\nendpoints = [\"{etcd}\"]\nprefix = \"/{name}\"\n{kafka}"
+                     [etcd]\nendpoints = [\"{database}\"]\nprefix = \"/{name}\"\n{kafka}"
                 )
             }
         };
@@ -295,7 +317,9 @@ impl Cluster for Processes {
     }
 
     fn url(&self, part: &Part) -> String {
-        format!("http://{}", self.listen(part))
+        let links = self.extras.links.as_ref();
+        let address = links.map_or_else(|| self.listen(part), |links| links.address(part, End::Callers));
+        format!("http://{address}")
     }
 
     async fn kill(&self, part: &Part) -> anyhow::Result<()> {
