@@ -126,6 +126,30 @@ impl OwnServices {
         self.run(&["one", "stop", name]).await
     }
 
+    /// Kills one.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn kill(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&["one", "kill", name]).await
+    }
+
+    /// Stops one where it stands, with its sockets open.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn pause(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&["one", "pause", name]).await
+    }
+
+    /// Lets one that is paused go on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn resume(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&["one", "resume", name]).await
+    }
+
     /// Starts one again, on its port and its data.
     ///
     /// # Errors

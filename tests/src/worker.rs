@@ -1,13 +1,14 @@
 //! A participant: a client whose every call goes into the history.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use muster_client::{Client, Error, Session, Target};
 use muster_protocol::name::{ParticipantId, RegionName};
 use muster_protocol::region::ArrivalOutcome;
-use muster_wire::answer::{Arrived, Participant, ParticipantState, Released};
-use muster_wire::code::Code;
-use muster_wire::request::{Arrival, OpenSession, SessionParticipant};
+use muster_wire::answer::{Arrived, BatchItem, Participant, ParticipantState, Released};
+use muster_wire::code::{Code, Retry};
+use muster_wire::request::{Arrival, BatchArrival, OpenSession, SessionParticipant};
 
 use crate::history::{Answer, Call, History, What};
 use crate::until::DEADLINE;
@@ -71,6 +72,53 @@ impl Worker {
             self.record(target, what, start, answer);
         }
         arrived
+    }
+
+    /// Many of one region arrive in one request, by the first one's client.
+    /// Returns those that have to call again.
+    pub async fn arrive_together(workers: &[Self], target: &Target, arrival: &Arrival) -> Result<Vec<Self>, Error> {
+        let Some(first) = workers.first() else { return Ok(Vec::new()) };
+        let what = What::Arrive { attempt: arrival.attempt.unwrap_or(1), outcome: arrival.outcome.unwrap_or_default() };
+        let batch = workers.iter().map(|worker| BatchArrival {
+            participant: worker.id.clone(),
+            attempt: arrival.attempt,
+            outcome: arrival.outcome,
+            note: arrival.note.clone(),
+            output: arrival.output.clone(),
+            session: arrival.session,
+        });
+        let start = Instant::now();
+        let arrived = first.client.arrive_all(target, batch.collect()).await;
+        let mut again = Vec::new();
+        for (number, worker) in workers.iter().enumerate() {
+            let answer = match &arrived {
+                Err(error) => not_done(error),
+                Ok(batch) => match answer_of(&batch.arrivals[number]) {
+                    Some(answer) => answer,
+                    None => continue,
+                },
+            };
+            if matches!(&answer, Answer::Unknown(_))
+                || matches!(&answer, Answer::Refused(code) if matches!(code.retry(), Retry::Same | Retry::Later))
+            {
+                again.push(worker.clone());
+            }
+            worker.record(target, what, start, answer);
+        }
+        arrived.map(|_| again)
+    }
+
+    /// Reads how far all of one region have come, by the first one's client.
+    pub async fn look_together(workers: &[Self], target: &Target) -> Result<Vec<Participant>, Error> {
+        let Some(first) = workers.first() else { return Ok(Vec::new()) };
+        let start = Instant::now();
+        let seen = first.client.participants(target, None, None).await?;
+        let by_name: BTreeMap<&str, &Participant> = seen.iter().map(|one| (one.participant.as_str(), one)).collect();
+        for worker in workers {
+            let answer = Answer::Seen { arrived: by_name.get(worker.name().as_str()).and_then(|seen| arrived(seen)) };
+            worker.record(target, What::Look, start, answer);
+        }
+        Ok(seen)
     }
 
     /// Waits for the release, for as long as a state may take.
@@ -171,6 +219,18 @@ fn not_done(error: &Error) -> Answer {
         Error::Refused(problem) => Answer::Refused(problem.code),
         Error::TimedOut { .. } => Answer::TimedOut,
         other => Answer::Unknown(other.to_string()),
+    }
+}
+
+/// An answer of a batch; none to a late arrival, of which nothing is kept.
+fn answer_of(item: &BatchItem) -> Option<Answer> {
+    match (&item.arrived, &item.problem) {
+        (Some(arrived), _) if arrived.late => None,
+        (Some(arrived), _) => Some(Answer::Arrived { attempt: arrived.attempt, outcome: arrived.outcome }),
+        (None, Some(problem)) if problem.code == Code::Broken => Some(Answer::Broken),
+        (None, Some(problem)) if problem.code == Code::OutcomeUnknown => Some(Answer::Unknown(problem.detail.clone())),
+        (None, Some(problem)) => Some(Answer::Refused(problem.code)),
+        (None, None) => Some(Answer::Unknown(format!("{item:?}"))),
     }
 }
 

@@ -116,6 +116,15 @@ fn points(who: Who) -> impl Iterator<Item = &'static str> {
     POINTS.iter().filter(move |(_, its)| *its == who).map(|(point, _)| *point)
 }
 
+/// Every point at which a part may die in any of its lives, and whether the
+/// part is an agent.
+pub(super) fn points_of_parts() -> Vec<(bool, &'static str)> {
+    [Who::Agent, Who::Coordinator]
+        .into_iter()
+        .flat_map(|who| points(who).map(move |at| (who == Who::Agent, at)))
+        .collect()
+}
+
 fn on_own_cluster(extras: Extras, scenario: impl AsyncFnOnce(&World<'_>, &Processes) -> Outcome) {
     on_processes(async || {
         let cluster = Processes::start(Shape::default(), Services::given()?, extras).await?;

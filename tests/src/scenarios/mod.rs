@@ -6,6 +6,7 @@ mod away;
 mod bad_input;
 mod binary;
 mod breaking;
+mod chaos;
 mod crossing;
 mod defining;
 mod draining;

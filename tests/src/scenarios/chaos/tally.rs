@@ -1,0 +1,111 @@
+//! What happened, counted, and in its order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::fault::Fault;
+use super::load::Ending;
+use crate::history::{Answer, History};
+use crate::world::World;
+
+/// Lines of the timeline that are kept.
+const LINES_MAX: usize = 400;
+/// How long to ask why a generation goes on.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What happened.
+pub(super) struct Tally {
+    began: Instant,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    timeline: Vec<String>,
+    faults: BTreeMap<String, u64>,
+    endings: BTreeMap<Ending, u64>,
+    acknowledged: u64,
+    calls: u64,
+    open: BTreeSet<String>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { began: Instant::now(), counts: Mutex::default() }
+    }
+}
+
+impl Tally {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A line of the timeline.
+    pub(super) fn note(&self, what: String) {
+        let line = format!("{:8.3} {what}", self.began.elapsed().as_secs_f64());
+        self.counts().timeline.push(line);
+    }
+
+    /// A fault is over.
+    pub(super) fn befell(&self, fault: &Fault) {
+        *self.counts().faults.entry(fault.kind()).or_default() += 1;
+    }
+
+    /// A generation is begun.
+    pub(super) fn began(&self, target: &str) {
+        self.counts().open.insert(target.to_owned());
+    }
+
+    /// A generation came to its end.
+    pub(super) fn ended(&self, ending: Ending, target: &str) {
+        let mut counts = self.counts();
+        counts.open.remove(target);
+        *counts.endings.entry(ending).or_default() += 1;
+    }
+
+    /// What is begun and not ended, and why.
+    pub(super) async fn open(&self, world: &World<'_>) -> String {
+        let open: Vec<String> = self.counts().open.iter().cloned().collect();
+        let mut lines = Vec::new();
+        for name in open {
+            let told = match name.parse() {
+                Ok(target) => match world.coordinator().patience(PATIENCE).explain(&target).await {
+                    Ok(why) => why.lines.join(" "),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => format!("{error:?}"),
+            };
+            lines.push(format!("{name}: {told}"));
+        }
+        lines.join("\n")
+    }
+
+    /// What clients called, and it was judged.
+    pub(super) fn calls(&self, history: &History) {
+        let calls = history.calls();
+        let mut counts = self.counts();
+        counts.calls += calls.len() as u64;
+        let acknowledged = calls.iter().filter(|call| matches!(call.answer, Answer::Arrived { .. })).count();
+        counts.acknowledged += acknowledged as u64;
+    }
+
+    /// The end of the timeline.
+    pub(super) fn timeline(&self) -> String {
+        let counts = self.counts();
+        let from = counts.timeline.len().saturating_sub(LINES_MAX);
+        counts.timeline[from..].join("\n")
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts();
+        writeln!(f, "  arrivals acknowledged {}, calls judged {}", counts.acknowledged, counts.calls)?;
+        let endings = counts.endings.iter().map(|(ending, count)| format!("{ending:?} {count}"));
+        writeln!(f, "  generations: {}", endings.collect::<Vec<_>>().join(", "))?;
+        let faults = counts.faults.iter().map(|(kind, count)| format!("{kind} {count}"));
+        write!(f, "  faults: {}", faults.collect::<Vec<_>>().join(", "))
+    }
+}
