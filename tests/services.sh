@@ -33,8 +33,8 @@ end() {
 	if [ -n "$group" ]; then kill -- "-$group" 2>/dev/null || true; fi
 	if [ "$status" != 0 ]; then
 		mkdir -p "$target/test-services"
-		cp "$dir"/services/*.log "$target/test-services/" 2>/dev/null || true
-		echo "test: failed; output in $log, logs of the services in $target/test-services" >&2
+		cp "$dir"/services/*.log "$dir"/tmp/muster-history-* "$target/test-services/" 2>/dev/null || true
+		echo "test: failed; output in $log, histories and logs of the services in $target/test-services" >&2
 	fi
 	# A test that was killed could not end the services of its own.
 	for set in "$dir"/services "$dir"/tmp/muster-services-*; do

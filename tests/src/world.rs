@@ -231,7 +231,9 @@ impl<'a> World<'a> {
         }
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         let calls: Vec<String> = self.history.calls().iter().map(|call| format!("{call:?}")).collect();
-        bail!("{}\nhistory:\n{}", lines.join("\n"), calls.join("\n"))
+        let file = std::env::temp_dir().join(format!("muster-history-{}.txt", self.namespace));
+        std::fs::write(&file, calls.join("\n")).with_context(|| format!("write {}", file.display()))?;
+        bail!("{}\nthe history is in {}", lines.join("\n"), file.display())
     }
 
     async fn look_at_all(&self) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use muster_protocol::region::ArrivalOutcome;
 use muster_wire::code::Code;
 
+use super::linear::is_linearizable;
 use super::{Answer, Call, Expectation, History, Required, What};
 
 /// A rule that was broken.
@@ -47,6 +48,10 @@ pub fn check(history: &History, expectation: &Expectation) -> Vec<Violation> {
         for of_one in by_participant(calls).values() {
             found.extend(acknowledged_stays(of_one, forgotten));
             found.extend(refused_stays(of_one));
+        }
+        // What a simpler rule explains needs no search.
+        if found.is_empty() && carried.is_none() {
+            found.extend(in_one_order(calls, expectation.required.get(*generation)));
         }
         violations.extend(
             found.into_iter().map(|found| Violation { what: format!("{generation}: {}", found.what), ..found }),
@@ -283,6 +288,19 @@ fn refused_arrivals(calls: &[&Call]) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// I2 to I5 at once: everything that one participant was told, and the ends
+/// that anybody was told, can have happened one after another.
+fn in_one_order(calls: &[&Call], required: Option<&Required>) -> Vec<Violation> {
+    let without = |(who, of_one): &(&str, Vec<&Call>)| {
+        let required = matches!(required, Some(Required::These(these)) if these.contains(*who));
+        !is_linearizable(of_one, calls, required)
+    };
+    let disordered = by_participant(calls).into_iter().filter(without);
+    disordered
+        .map(|(who, _)| violation("order", format!("what {who} was told can't have happened in any order")))
+        .collect()
 }
 
 /// Refusals that no repeat changes. A place that was taken may become free.

@@ -6,6 +6,7 @@
 //! between its start and its end, one without an answer may have or not.
 
 mod check;
+mod linear;
 #[cfg(test)]
 mod tests;
 

@@ -205,3 +205,18 @@ fn an_arrival_may_go_with_its_session_or_its_generation_only() {
     let forgotten = Expectation { forgotten: names(&["a/b@1"]), ..Expectation::default() };
     assert!(expired().broken_by(forgotten).is_empty());
 }
+
+#[test]
+fn what_can_have_happened_in_no_order_is_found() {
+    let lost = |told: Told| {
+        let unknown = Answer::Unknown("lost".to_owned());
+        told.call("r/1", What::Arrive { attempt: 1, outcome: OK }, unknown)
+    };
+    // Nobody acknowledged it, so that it may come late or never; but not go.
+    assert!(lost(Told::new()).seen("r/1", None).seen("r/1", Some(1)).broken().is_empty());
+    assert_eq!(lost(Told::new()).seen("r/1", Some(1)).seen("r/1", None).broken(), ["order"]);
+    // It counts, or it is too late for that.
+    let late = |told: Told| lost(told.call("s/1", What::Wait, Answer::Broken));
+    assert!(late(Told::new()).seen("r/1", None).broken().is_empty());
+    assert_eq!(late(Told::new()).seen("r/1", Some(1)).broken(), ["order"]);
+}

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Context;
 use muster_protocol::name::RegionName;
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::cluster::processes::Processes;
 use crate::cluster::{Cluster, Part};
@@ -130,19 +129,29 @@ impl fmt::Display for Fault {
     }
 }
 
+/// How long a service is asked for something.
+const REQUEST_MAX: Duration = Duration::from_secs(3);
+
 async fn compact(place: &Place<'_>, region: &RegionName) -> anyhow::Result<()> {
     let url = place.own.services.database(&Part::Agent(region.clone(), 0), place.cluster.shape());
-    let mut etcd = etcd_client::Client::connect([url], None).await.context("connect to etcd")?;
-    let revision = etcd.get("revision", None).await?.header().map_or(0, etcd_client::ResponseHeader::revision);
-    etcd.compact(revision, None).await.map(drop).context("compact")
+    let compacted = async {
+        let mut etcd = etcd_client::Client::connect([url], None).await?;
+        let revision = etcd.get("revision", None).await?.header().map_or(0, etcd_client::ResponseHeader::revision);
+        etcd.compact(revision, None).await
+    };
+    // Another hand may have it.
+    let _ = tokio::time::timeout(REQUEST_MAX, compacted).await;
+    Ok(())
 }
 
 async fn disconnect(place: &Place<'_>) -> anyhow::Result<()> {
-    let mut connection = PgConnection::connect(&place.own.services.postgres).await?;
+    // Another hand may have all of Postgres.
+    let connection = PgConnection::connect(&place.own.services.postgres);
+    let Ok(Ok(mut connection)) = tokio::time::timeout(REQUEST_MAX, connection).await else { return Ok(()) };
     let others = "select pg_terminate_backend(pid) from pg_stat_activity \
                   where pid <> pg_backend_pid() and backend_type = 'client backend'";
-    connection.execute(others).await.context("end the connections")?;
-    connection.close().await.context("disconnect")
+    let _ = tokio::time::timeout(REQUEST_MAX, connection.execute(others)).await;
+    Ok(())
 }
 
 /// All parts are ready for work across regions again.

@@ -335,6 +335,9 @@ impl<'a> Round<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
+        if self.ending == Ending::PredecessorBroken {
+            Worker::look_together(&self.crews[0][..1], &self.world.target("before", &self.key)).await?;
+        }
         if self.ending == Ending::NameTaken {
             let agents = self.world.agents(self.world.region(0)).patience(PATIENCE);
             agents.delete(&self.target.barrier, Some("the job is gone")).await?;

@@ -73,10 +73,10 @@ impl Plan {
             },
         };
         let (after, lasts) = match self.hand {
-            Hand::Agents | Hand::Coordinators => (200..1_500, 50..3_000),
-            Hand::Links => (100..1_000, 500..6_000),
-            Hand::Services => (500..2_000, 100..3_000),
-            Hand::Insides => (1_000..4_000, 0..1),
+            Hand::Agents | Hand::Coordinators => (700..3_500, 50..2_000),
+            Hand::Links => (500..4_000, 500..5_000),
+            Hand::Services => (500..4_500, 100..2_000),
+            Hand::Insides => (3_000..8_000, 0..1),
         };
         let mut ms = |range| Duration::from_millis(self.chance.random_range(range));
         Deed { after: ms(after), fault, lasts: ms(lasts) }

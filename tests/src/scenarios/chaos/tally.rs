@@ -10,8 +10,6 @@ use super::load::Ending;
 use crate::history::{Answer, History};
 use crate::world::World;
 
-/// Lines of the timeline that are kept.
-const LINES_MAX: usize = 400;
 /// How long to ask why a generation goes on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -23,7 +21,6 @@ pub(super) struct Tally {
 
 #[derive(Default)]
 struct Counts {
-    timeline: Vec<String>,
     faults: BTreeMap<String, u64>,
     endings: BTreeMap<Ending, u64>,
     acknowledged: u64,
@@ -45,7 +42,7 @@ impl Tally {
     /// A line of the timeline.
     pub(super) fn note(&self, what: String) {
         let line = format!("{:8.3} {what}", self.began.elapsed().as_secs_f64());
-        self.counts().timeline.push(line);
+        eprintln!("{line}");
     }
 
     /// A fault is over.
@@ -89,13 +86,6 @@ impl Tally {
         counts.calls += calls.len() as u64;
         let acknowledged = calls.iter().filter(|call| matches!(call.answer, Answer::Arrived { .. })).count();
         counts.acknowledged += acknowledged as u64;
-    }
-
-    /// The end of the timeline.
-    pub(super) fn timeline(&self) -> String {
-        let counts = self.counts();
-        let from = counts.timeline.len().saturating_sub(LINES_MAX);
-        counts.timeline[from..].join("\n")
     }
 }
 
