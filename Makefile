@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo dev up down demo-real test model soak mutants verify fix bench
+.PHONY: help demo dev up down demo-real test model soak chaos mutants verify fix bench
 
 # Arguments for the program behind a target: make demo ARGS="--workers 5 -o json"
 ARGS ?=
@@ -51,6 +51,13 @@ model: ## Check the protocol in small worlds to completion, in a large one for S
 	cargo run --locked -p muster-model -- taking
 	cargo run --locked -p muster-model -- losing
 	cargo run --locked -p muster-model -- large --states $(STATES)
+
+# The seed of `make chaos`, and for how long it goes on; without a seed, a fresh one.
+SEED ?=
+MINUTES ?= 3
+
+chaos: ## Take everything away at random from real processes (make chaos SEED=7 MINUTES=60)
+	MUSTER_CHAOS_SEED=$(SEED) MUSTER_CHAOS_MINUTES=$(MINUTES) tests/run --lib chaos -- --nocapture
 
 mutants: ## Put each known bug back; fail if the simulator, or the tests of the adapters, miss one
 	cargo run --locked -p muster-simulation --features mutants -- --mutants --seeds $(SEEDS) \

@@ -8,6 +8,7 @@ mod binary;
 mod breaking;
 mod chaos;
 mod crossing;
+mod cutting;
 mod defining;
 mod draining;
 mod dying;

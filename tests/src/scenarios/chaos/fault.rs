@@ -99,11 +99,11 @@ impl Fault {
             Self::Pause(part) => place.cluster.resume(part),
             Self::DieAt(part, _) => {
                 place.cluster.disarm(part);
-                // It may not have come to that point.
-                if !place.cluster.is_dead(part) {
-                    place.cluster.kill(part).await?;
+                match place.cluster.is_dead(part) {
+                    true => drop(place.cluster.until_dead(part).await?),
+                    // It has not come to that point.
+                    false => place.cluster.kill(part).await?,
                 }
-                let _ = place.cluster.until_dead(part).await;
                 place.cluster.start(part).await
             }
             Self::Link(part, end, _) => place.links.heal(part, *end).await,

@@ -290,6 +290,7 @@ impl<'a> Round<'a> {
             Ending::Lost => {
                 let last = lasts[0];
                 let open = OpenSession { id: Some(Session::new_id()), ..last.opening(target, None) };
+                last.falls_silent(target);
                 last.client.open_session(&open).await?;
             }
             Ending::Deadline | Ending::NameTaken => {}

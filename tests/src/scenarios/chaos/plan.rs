@@ -78,6 +78,11 @@ impl Plan {
             Hand::Services => (500..4_500, 100..2_000),
             Hand::Insides => (3_000..8_000, 0..1),
         };
+        // Sometimes for longer than any lease.
+        let lasts = match &fault {
+            Fault::Pause(_) if self.chance.random_bool(0.2) => 5_000..15_000,
+            _ => lasts,
+        };
         let mut ms = |range| Duration::from_millis(self.chance.random_range(range));
         Deed { after: ms(after), fault, lasts: ms(lasts) }
     }
