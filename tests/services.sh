@@ -11,7 +11,7 @@ target=$(cargo metadata --locked --no-deps --format-version 1 | sed -n 's/.*"tar
 log=$target/test.log
 mkdir -p "$target"
 
-"$services" provision --proxy
+"$services" provision
 
 # in_group COMMAND...: in a process group of its own, which `end` ends: bash
 # would let a signal wait until cargo and all its tests are through.

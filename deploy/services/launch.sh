@@ -107,10 +107,6 @@ launch_kafka() {
 	spawn kafka "$dir" "${java[@]}" -Xmx512m kafka.Kafka "$dir/kafka.properties"
 }
 
-launch_toxiproxy() {
-	spawn toxiproxy / env LOG_LEVEL=warn "$toxiproxy_bin" -host 127.0.0.1 -port "$(port toxiproxy)"
-}
-
 # Postgres refuses root; setpriv, unlike su and runuser, becomes the command
 # instead of waiting for it, so the pid stays the one we know.
 as_postgres() {

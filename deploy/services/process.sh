@@ -113,7 +113,6 @@ answers() {
 	# the correlation id comes the number of live brokers.
 	kafka) ask='printf "\0\0\0\x0e\0\x03\0\x01\0\0\0\0\xff\xff\0\0\0\0" >&3
 		[ "$(head -c 12 <&3 | od -An -tx1 | tr -d " \n" | cut -c 9-)" = 0000000000000001 ]' ;;
-	toxiproxy) ask='printf "GET /version HTTP/1.0\r\n\r\n" >&3; grep -q "200 OK" <&3' ;;
 	# A startup packet: R asks for the password, E says why not yet. Read to its
 	# end, else Postgres logs a reset connection each time.
 	postgres) ask='printf "\0\0\0\x25\0\x03\0\0user\0muster\0database\0muster\0\0" >&3

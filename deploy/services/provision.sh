@@ -4,7 +4,7 @@
 # $cache, $regions and defines die and say.
 #
 # find_X sets the place of something that can be started at once (etcd_bin,
-# kafka_libs, postgres_bin, toxiproxy_bin) or fails; provision_X makes find_X succeed.
+# kafka_libs, postgres_bin) or fails; provision_X makes find_X succeed.
 
 etcd_version=3.7.3
 kafka_version=4.1.0
@@ -22,7 +22,6 @@ keyed() {
 	echo "$cache/$name-$version-$({ uname -sm && cat "$@"; } | cksum | cut -d ' ' -f 1)"
 }
 etcd_cache=$(keyed etcd $etcd_version "$here"/etcd/go.mod "$here"/etcd/go.sum "$here"/etcd/main.go)
-toxiproxy_cache=$(keyed toxiproxy 2.5.0 "$here"/toxiproxy/go.mod "$here"/toxiproxy/go.sum)
 kafka_cache=$(keyed kafka $kafka_version "$here/kafka/pom.xml")
 
 # build_once FOLDER COMMAND...: the command gets an empty folder to fill, which
@@ -52,10 +51,7 @@ docker_has() {
 		if timeout 10 docker info >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then docker_runs=yes; fi
 	fi
 	[ "$docker_runs" = yes ] || return 1
-	case $1 in
-	kafka) [ ${#listeners[@]} = 0 ] || return 1 ;;
-	toxiproxy) return 1 ;; # between processes of this machine
-	esac
+	if [ "$1" = kafka ] && [ ${#listeners[@]} -gt 0 ]; then return 1; fi
 	local region # the compose file knows its own regions only
 	if [ "$1" != etcd ]; then return 0; fi
 	for region in "${regions[@]}"; do
@@ -141,21 +137,7 @@ provision_postgres() {
 	find_postgres || die "postgres: the package of this system is older than $postgres_version"
 }
 
-find_toxiproxy() {
-	toxiproxy_bin=$(command -v toxiproxy-server) || toxiproxy_bin=$toxiproxy_cache/toxiproxy
-	[ -x "$toxiproxy_bin" ]
-}
-build_toxiproxy() {
-	(cd "$here/toxiproxy" && CGO_ENABLED=0 GOWORK=off go build -trimpath -o "$1/toxiproxy" github.com/Shopify/toxiproxy/v2/cmd/server)
-}
-provision_toxiproxy() {
-	command -v go >/dev/null || die "toxiproxy: neither toxiproxy-server nor Go is here"
-	say "toxiproxy: building it with Go, some seconds, once"
-	build_once "$toxiproxy_cache" build_toxiproxy
-	find_toxiproxy
-}
-
-# provision NAME (etcd, kafka, postgres, toxiproxy): makes it startable, sets $source to
+# provision NAME (etcd, kafka, postgres): makes it startable, sets $source to
 # given (an address we were told), native or docker.
 provision() {
 	local variable=MUSTER_TEST_${1^^}

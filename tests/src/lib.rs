@@ -19,6 +19,7 @@ pub mod history;
 pub mod links;
 pub mod otlp;
 pub mod ports;
+pub mod proxy;
 pub mod raw;
 #[cfg(test)]
 mod scenarios;

@@ -1,5 +1,5 @@
 //! The links of a cluster: who calls a part, and what the part calls, each
-//! through a proxy of its own that can cut or trouble it (toxiproxy).
+//! through a proxy of its own that can cut or trouble it.
 //!
 //! ```text
 //! callers ──Callers──▶ part ──Database──▶ etcd of its region, or Postgres
@@ -7,14 +7,14 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use reqwest::{Client, Method};
-use serde_json::{Value, json};
+use anyhow::Context;
 
 use crate::cluster::{Part, Shape};
 use crate::ports::Port;
+use crate::proxy::{Conduct, Flow, Proxy};
 use crate::services::{OwnServices, Services};
 
 /// What is at the other end of a part's link.
@@ -44,16 +44,6 @@ pub enum Way {
     Both,
 }
 
-impl Way {
-    fn streams(self) -> &'static [&'static str] {
-        match self {
-            Self::Ask => &["upstream"],
-            Self::Answer => &["downstream"],
-            Self::Both => &["upstream", "downstream"],
-        }
-    }
-}
-
 /// What befalls a link until it is healed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -73,20 +63,36 @@ pub enum Trouble {
     Throttled(u32),
 }
 
-/// The proxies of a cluster's links. They end with the services they are
-/// started with.
+impl Trouble {
+    fn conduct(self) -> Conduct {
+        let each = |way: Way, flow| match way {
+            Way::Ask => Conduct { ask: flow, ..Conduct::default() },
+            Way::Answer => Conduct { answer: flow, ..Conduct::default() },
+            Way::Both => Conduct { ask: flow, answer: flow, ..Conduct::default() },
+        };
+        match self {
+            Self::Cut(way) => each(way, Flow::Held),
+            Self::HalfOpen(way) => each(way, Flow::Lost),
+            Self::Refused => Conduct { refused: true, ..Conduct::default() },
+            Self::Reset => Conduct { reset: true, ..Conduct::default() },
+            Self::Slow(by) => each(Way::Both, Flow::Slow(by)),
+            Self::Throttled(rate) => each(Way::Both, Flow::Throttled(rate)),
+        }
+    }
+}
+
+/// The proxies of a cluster's links.
 #[derive(Debug)]
 pub struct Links {
-    http: Client,
     ports: BTreeMap<(Part, End), Port>,
     /// Where Kafka listens for each part.
     listeners: BTreeMap<Part, Port>,
-    api: String,
+    proxies: Mutex<BTreeMap<(Part, End), Proxy>>,
 }
 
 impl Links {
-    /// Starts services of a test's own for a cluster of this shape, and a proxy
-    /// for every link of its parts.
+    /// Starts services of a test's own for a cluster of this shape, whose links
+    /// can then be opened.
     ///
     /// # Errors
     /// They can't be provisioned or do not start.
@@ -105,24 +111,24 @@ impl Links {
             format!("{}=127.0.0.1:{}", listener.number, proxy.number)
         });
         let own = OwnServices::start_behind(&shape.regions, told).await?;
-        let api = own.services.toxiproxy.clone().context("no toxiproxy was started")?;
-        // It answers at once, or hangs.
-        let http = Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
-        Ok((Self { http, ports, listeners, api }, own))
+        Ok((Self { ports, listeners, proxies: Mutex::default() }, own))
+    }
+
+    fn port(&self, part: &Part, end: End) -> u16 {
+        self.ports.get(&(part.clone(), end)).map_or(0, |port| port.number)
     }
 
     /// Where a part finds what is at the end of its link, or callers find it:
     /// `host:port`.
     #[must_use]
     pub fn address(&self, part: &Part, end: End) -> String {
-        let port = self.ports.get(&(part.clone(), end)).map_or(0, |port| port.number);
-        format!("127.0.0.1:{port}")
+        format!("127.0.0.1:{}", self.port(part, end))
     }
 
     /// Opens a part's links; `listens` is where it listens itself.
     ///
     /// # Errors
-    /// The proxy refuses.
+    /// A port is somebody else's.
     pub async fn open(&self, part: &Part, listens: &str, services: &Services, shape: &Shape) -> anyhow::Result<()> {
         for end in End::ALL {
             let upstream = match end {
@@ -130,73 +136,28 @@ impl Links {
                 End::Broker => format!("127.0.0.1:{}", self.listeners.get(part).map_or(0, |port| port.number)),
                 End::Database => host_and_port(services.database(part, shape))?,
             };
-            let name = name(part, end);
-            let proxy = json!({"name": name, "listen": self.address(part, end), "upstream": upstream, "enabled": true});
-            self.call(Method::POST, "/proxies", Some(proxy)).await?;
+            let proxy = Proxy::start(self.port(part, end), upstream).await?;
+            self.proxies.lock().unwrap_or_else(PoisonError::into_inner).insert((part.clone(), end), proxy);
         }
         Ok(())
     }
 
-    /// Something befalls a link.
-    ///
-    /// # Errors
-    /// The proxy refuses.
-    pub async fn trouble(&self, part: &Part, end: End, trouble: Trouble) -> anyhow::Result<()> {
-        // "A long time", in ms: what is held is let go when the toxic is.
-        let held = json!({"latency": 86_400_000, "jitter": 0});
-        let (kind, way, attributes) = match trouble {
-            Trouble::Refused => return self.enable(part, end, false).await,
-            Trouble::Cut(way) => ("latency", way, held),
-            Trouble::HalfOpen(way) => ("timeout", way, json!({"timeout": 0})),
-            Trouble::Reset => ("reset_peer", Way::Ask, json!({"timeout": 0})),
-            Trouble::Slow(by) => {
-                let ms = u64::try_from(by.as_millis())?;
-                ("latency", Way::Both, json!({"latency": ms, "jitter": ms / 2}))
-            }
-            Trouble::Throttled(rate) => ("bandwidth", Way::Both, json!({"rate": rate})),
-        };
-        let path = format!("/proxies/{}/toxics", name(part, end));
-        for stream in way.streams() {
-            let toxic = json!({"name": stream, "type": kind, "stream": stream, "attributes": attributes});
-            self.call(Method::POST, &path, Some(toxic)).await?;
+    /// Something befalls a link, in place of what befell it before.
+    pub fn trouble(&self, part: &Part, end: End, trouble: Trouble) {
+        self.conduct(part, end, trouble.conduct());
+    }
+
+    /// Ends the trouble of a link.
+    pub fn heal(&self, part: &Part, end: End) {
+        self.conduct(part, end, Conduct::default());
+    }
+
+    fn conduct(&self, part: &Part, end: End, conduct: Conduct) {
+        let proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(proxy) = proxies.get(&(part.clone(), end)) {
+            proxy.conduct(conduct);
         }
-        Ok(())
     }
-
-    /// Ends all trouble of a link.
-    ///
-    /// # Errors
-    /// The proxy refuses.
-    pub async fn heal(&self, part: &Part, end: End) -> anyhow::Result<()> {
-        let path = format!("/proxies/{}/toxics", name(part, end));
-        let toxics = self.call(Method::GET, &path, None).await?;
-        for toxic in toxics.as_array().into_iter().flatten() {
-            let toxic = toxic["name"].as_str().context("a toxic has no name")?;
-            self.call(Method::DELETE, &format!("{path}/{toxic}"), None).await?;
-        }
-        self.enable(part, end, true).await
-    }
-
-    async fn enable(&self, part: &Part, end: End, enabled: bool) -> anyhow::Result<()> {
-        let path = format!("/proxies/{}", name(part, end));
-        self.call(Method::POST, &path, Some(json!({"enabled": enabled}))).await.map(drop)
-    }
-
-    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let what = format!("toxiproxy: {method} {path}");
-        let mut request = self.http.request(method, format!("{}{path}", self.api));
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        let answer = request.send().await.with_context(|| what.clone())?;
-        let (status, text) = (answer.status(), answer.text().await.with_context(|| what.clone())?);
-        ensure!(status.is_success(), "{what}: {status} {text}");
-        Ok(if text.is_empty() { Value::Null } else { serde_json::from_str(&text).context(what)? })
-    }
-}
-
-fn name(part: &Part, end: End) -> String {
-    format!("{part}-{end:?}")
 }
 
 fn host_and_port(url: &str) -> anyhow::Result<String> {

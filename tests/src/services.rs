@@ -18,8 +18,6 @@ pub struct Services {
     pub kafka: String,
     /// A database in which others may be made.
     pub postgres: String,
-    /// The API of the fault proxy, if there is one.
-    pub toxiproxy: Option<String>,
 }
 
 impl Services {
@@ -53,12 +51,7 @@ impl Services {
 
     fn read(value: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<Self> {
         let etcd = value("MUSTER_TEST_ETCD")?.split(',').map(ToOwned::to_owned).collect();
-        Ok(Self {
-            etcd,
-            kafka: value("MUSTER_TEST_KAFKA")?,
-            postgres: value("MUSTER_TEST_POSTGRES")?,
-            toxiproxy: value("MUSTER_TEST_TOXIPROXY").ok(),
-        })
+        Ok(Self { etcd, kafka: value("MUSTER_TEST_KAFKA")?, postgres: value("MUSTER_TEST_POSTGRES")? })
     }
 }
 
@@ -81,14 +74,14 @@ impl OwnServices {
         Self::beside(None, &[]).await
     }
 
-    /// Starts a set for these regions, with a fault proxy, and with listeners of
-    /// the broker that are reached through it (`PORT=HOST:PORT`).
+    /// Starts a set for these regions, with listeners of the broker that are
+    /// reached through proxies (`PORT=HOST:PORT`).
     ///
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start_behind(regions: &[RegionName], listeners: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let regions: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
-        let mut arguments = vec!["--proxy".to_owned(), "--regions".to_owned(), regions.join(",")];
+        let mut arguments = vec!["--regions".to_owned(), regions.join(",")];
         arguments.extend(listeners.flat_map(|listener| ["--kafka-listener".to_owned(), listener]));
         Self::beside(None, &arguments).await
     }
@@ -104,7 +97,7 @@ impl OwnServices {
 
     async fn beside(kafka: Option<String>, more: &[String]) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("muster-services-{:016x}", rand::random::<u64>()));
-        let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new(), toxiproxy: None };
+        let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new() };
         // From here on whatever was started is ended.
         let mut own = Self { services: nowhere, folder, kafka };
         let arguments: Vec<&str> = ["start"].into_iter().chain(more.iter().map(String::as_str)).collect();

@@ -24,7 +24,7 @@ pub(super) async fn decide(coordinator: &Arc<Coordinator>, reports: Vec<Reported
         let error = match decide_part(coordinator, &part).await {
             Ok(()) => continue,
             Err(GaveUp::Defect(error)) => error,
-            Err(GaveUp::Stopping) => return Err(GaveUp::Stopping),
+            Err(GaveUp::Left) => return Err(GaveUp::Left),
         };
         if part.len() > 1 {
             let rest = part.split_off(part.len() / 2);

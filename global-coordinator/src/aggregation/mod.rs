@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Offsets carry no meaning: a batch that is read twice changes nothing. A
-//! batch is never given up while the store is away.
+//! coordinator that can't reach its store for long leaves its place, and the
+//! batch with it, to others that may: it joins again once its store answers.
 
 mod batch;
 mod decision;
@@ -16,7 +17,7 @@ mod propagation;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use muster_bus::Up;
@@ -31,6 +32,9 @@ use crate::store::StoreError;
 
 /// Records that are taken together.
 const BATCH_MAX: usize = 500;
+/// How long a batch waits for the store. Longer than a restart of Postgres
+/// takes, shorter than people take to wonder.
+const STORE_PATIENCE: Duration = Duration::from_secs(8);
 /// How often the declared regions are looked at though nobody declared one
 /// here: another coordinator may have.
 const LOOK: Duration = Duration::from_secs(3);
@@ -39,8 +43,8 @@ const LOOK: Duration = Duration::from_secs(3);
 enum GaveUp {
     /// The store does not understand it, now and later.
     Defect(StoreError),
-    /// The service is to stop.
-    Stopping,
+    /// The store is away, or the service is to stop: the batch is another's.
+    Left,
 }
 
 /// Aggregates until the service stops.
@@ -161,23 +165,28 @@ async fn regions_change(coordinator: &Coordinator, regions: &BTreeSet<RegionName
     }
 }
 
-/// Asks the store until it answers, for as long as the service lives.
+/// Asks the store until it answers, for [`STORE_PATIENCE`].
 async fn persist<'a, T>(
     coordinator: &Coordinator,
     what: &'static str,
     ask: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
 ) -> Result<T, GaveUp> {
-    let mut backoff = Backoff::short();
+    let (began, mut backoff) = (Instant::now(), Backoff::short());
     loop {
         let error = match ask().await {
             Ok(answer) => return Ok(answer),
             Err(error @ StoreError::Defect(_)) => return Err(GaveUp::Defect(error)),
             Err(error) => error,
         };
-        tracing::warn!(error = %muster_telemetry::chain(&error), what, "the store did not take a batch; trying on");
+        let error = muster_telemetry::chain(&error);
+        if began.elapsed() >= STORE_PATIENCE {
+            tracing::warn!(%error, what, "the store does not take a batch; leaving it to other coordinators");
+            return Err(GaveUp::Left);
+        }
+        tracing::warn!(%error, what, "the store did not take a batch; trying on");
         tokio::select! {
             () = backoff.pause() => {}
-            () = coordinator.shutdown.cancelled() => return Err(GaveUp::Stopping),
+            () = coordinator.shutdown.cancelled() => return Err(GaveUp::Left),
         }
     }
 }

@@ -83,7 +83,10 @@ impl Fault {
                 place.cluster.arm(part, point);
                 place.cluster.start(part).await
             }
-            Self::Link(part, end, trouble) => place.links.trouble(part, *end, *trouble).await,
+            Self::Link(part, end, trouble) => {
+                place.links.trouble(part, *end, *trouble);
+                Ok(())
+            }
             Self::Service(name, Blow::Kill) => place.own.kill(name).await,
             Self::Service(name, Blow::Stop) => place.own.stop(name).await,
             Self::Service(name, Blow::Pause) => place.own.pause(name).await,
@@ -106,7 +109,10 @@ impl Fault {
                 }
                 place.cluster.start(part).await
             }
-            Self::Link(part, end, _) => place.links.heal(part, *end).await,
+            Self::Link(part, end, _) => {
+                place.links.heal(part, *end);
+                Ok(())
+            }
             Self::Service(name, Blow::Pause) => place.own.resume(name).await,
             Self::Service(name, _) => place.own.start_again(name).await,
             Self::Compact(_) | Self::Disconnect => Ok(()),
