@@ -38,6 +38,16 @@ impl Work<'_> {
             None => {}
         }
         let created = self.barrier.deleted;
+        let opens = match spec.generations {
+            Generations::Single => created,
+            Generations::Cyclic => true,
+            Generations::Keyed { .. } => false,
+        };
+        let opens = opens && self.barrier.gathering == 0;
+        // All of it or nothing: said again, an equal definition opens nothing.
+        if opens {
+            self.all_are_heard(spec)?;
+        }
         if created && mutant!(NumbersRestart) {
             self.barrier.next_n = 1;
         }
@@ -49,13 +59,7 @@ impl Work<'_> {
             let by = Override { actor: None, reason: String::new() };
             self.audit(Action::Replace, None, &by, &format!("revision {}", self.barrier.revision));
         }
-        let opens = match spec.generations {
-            Generations::Single => created,
-            Generations::Cyclic => true,
-            Generations::Keyed { .. } => false,
-        };
-        if opens && self.barrier.gathering == 0 {
-            self.all_are_heard()?;
+        if opens {
             let generation = self.new_generation(None, 0, Opening::Asked);
             self.insert(generation);
         }
@@ -74,8 +78,7 @@ impl Work<'_> {
 
     /// Nothing opens before every region that could know of generations which
     /// the database has lost has said so.
-    pub(super) fn all_are_heard(&self) -> Result<(), Refusal> {
-        let Some(spec) = self.barrier.spec() else { return Ok(()) };
+    pub(super) fn all_are_heard(&self, spec: &Spec) -> Result<(), Refusal> {
         let silent = spec.regions.keys().find(|region| {
             let declared = self.context.regions.get(*region);
             declared.is_some_and(|known| known.history.is_some() && known.era.as_ref() != Some(self.context.era))
@@ -136,7 +139,7 @@ impl Work<'_> {
             return Err(Refusal::NoSuchGeneration);
         }
         self.has_room()?;
-        self.all_are_heard()?;
+        self.all_are_heard(spec)?;
         let generation = self.new_generation(key, 0, Opening::Asked);
         let id = generation.id.clone();
         self.insert(generation);

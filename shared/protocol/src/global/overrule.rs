@@ -106,7 +106,7 @@ impl Work<'_> {
             return Err(Refusal::Expired);
         }
         self.has_room()?;
-        self.all_are_heard()?;
+        self.all_are_heard(spec)?;
         let mut next = self.new_generation(key, round + 1, Opening::Asked);
         next.carry = keep.then_some(n);
         let id = next.id.clone();

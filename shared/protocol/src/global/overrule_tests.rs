@@ -350,6 +350,29 @@ fn an_end_that_a_region_has_applied_is_adopted() {
     assert_eq!(world.barrier.generations[&1].decided.as_ref().unwrap().outcome, outcome);
 }
 
+/// A refusal leaves nothing behind: said again, the definition opens.
+#[test]
+fn a_definition_that_has_to_wait_for_a_region_is_refused_as_a_whole() {
+    let mut world = World::new(Generations::Cyclic);
+    world.run(Command::Delete { force: true, by: by("moved") });
+    world.era = "1/2";
+    let mut anew = spec(Generations::Cyclic);
+    anew.deadline_ms = None;
+    let define = Command::Define { spec: Box::new(anew), expect: Expect::Anything };
+    world.regions.values_mut().for_each(|declared| declared.era = Some(Era::new("1/2")));
+    world.regions.get_mut(&region("us-east")).unwrap().era = Some(Era::new("1/1"));
+    world.barrier.generations.clear();
+    world.barrier.gathering = 0;
+    let before = world.barrier.clone();
+    let step = world.run(define.clone());
+    assert!(matches!(step.reply, Err(Refusal::RegionBehind { .. })), "{step:?}");
+    assert_eq!((step.changes.len(), &world.barrier), (0, &before));
+    world.regions.get_mut(&region("us-east")).unwrap().era = Some(Era::new("1/2"));
+    let step = world.run(define);
+    assert!(matches!(step.reply, Ok(Reply::Defined { created: true, changed: true, .. })), "{step:?}");
+    assert!(step.changes.iter().any(|change| matches!(change, Change::Opened(_))), "{step:?}");
+}
+
 /// Which end it was may be on a report that was lost.
 #[test]
 fn a_region_that_has_applied_an_end_is_asked_which() {
