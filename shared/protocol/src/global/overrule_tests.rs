@@ -350,6 +350,25 @@ fn an_end_that_a_region_has_applied_is_adopted() {
     assert_eq!(world.barrier.generations[&1].decided.as_ref().unwrap().outcome, outcome);
 }
 
+/// Its log was brought back from before the end, which nobody owes any more.
+#[test]
+fn a_region_that_does_not_know_an_end_any_more_is_told() {
+    let mut world = with(|_| {});
+    world.complete(1, &REGIONS);
+    let end = world.barrier.generations[&1].decided.clone().unwrap();
+    for name in REGIONS {
+        report(&mut world, name, |report| (report.complete, report.applied) = (true, Some(end.outcome.digest())));
+    }
+    let mut again = world.report(1, "us-east", true);
+    assert_eq!((world.state(1), again.applied), (State::Released, None));
+    for _ in 0..2 {
+        let told = world.run(Command::Report(Box::new(again.clone()))).facts;
+        assert_eq!(told, [Fact::Decided(end.clone())], "until it says that it has applied it");
+    }
+    again.applied = Some(end.outcome.digest());
+    assert_eq!(world.run(Command::Report(Box::new(again))).facts, []);
+}
+
 /// A refusal leaves nothing behind: said again, the definition opens.
 #[test]
 fn a_definition_that_has_to_wait_for_a_region_is_refused_as_a_whole() {

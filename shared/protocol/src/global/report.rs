@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 
 use super::apply::{Opening, Work};
 use super::{Change, Refusal, Reply};
+use crate::fact::Fact;
 use crate::generation::GenerationId;
 use crate::identity::Era;
 use crate::mutant;
@@ -24,6 +25,12 @@ impl Work<'_> {
         let (generation, spec) = self.barrier.loaded(n).ok_or(Refusal::NoSuchGeneration)?;
         if generation.id != report.generation || !spec.regions.contains_key(&report.region) {
             return Err(Refusal::ForeignReport);
+        }
+        // Every region had applied it, and this one's log was set back since:
+        // nothing else tells it.
+        let over = generation.decided.as_ref().filter(|_| generation.settled || generation.closed);
+        if let (Some(decided), None) = (over, report.applied) {
+            self.facts.push(Fact::Decided(decided.clone()));
         }
         let known = generation.reports.get(&report.region);
         let standing = known.filter(|known| stands(known, report, generation.decided.is_some()));
