@@ -114,12 +114,12 @@ pub(super) async fn set_aside(coordinator: &Coordinator, poison: &[(Place, Poiso
     skip_defect(kept, "records set aside")
 }
 
-/// Tells agents that the database has begun another life: it may have lost what
-/// they were told.
+/// Tells agents that the database has begun another life, as it may have lost
+/// what they were told, and those whose log does not count.
 async fn welcome_anew(coordinator: &Coordinator, welcomes: Vec<Welcome>) {
     for welcome in &welcomes {
-        let (region, agent) = (&welcome.region, &welcome.agent.name);
-        tracing::info!(%region, agent, tell_ends = welcome.tell_ends, "the store began another life; asking anew");
+        let (region, agent, standing) = (&welcome.region, &welcome.agent.name, welcome.standing);
+        tracing::info!(%region, agent, ?standing, tell_ends = welcome.tell_ends, "the store knows another life; asking anew");
     }
     let records = welcomes.into_iter().map(|welcome| (Downward::Welcome(welcome), Headers::new()));
     coordinator.send_down(records.collect()).await;

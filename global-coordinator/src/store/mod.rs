@@ -264,7 +264,8 @@ pub trait Store: Send + Sync + 'static {
     /// Takes signs of life. Those of undeclared regions and of histories that
     /// are not current change nothing. One that carries the present life of the
     /// database says that its region has told everything in it; agents that
-    /// carry another are to be welcomed anew.
+    /// carry another, and those whose log does not count, are to be welcomed
+    /// anew.
     async fn heartbeats(&self, heartbeats: &[Heartbeat]) -> Result<Vec<Welcome>, StoreError>;
 
     /// Drains a region until then, or ends its drain. Everything that opens

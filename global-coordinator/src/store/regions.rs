@@ -141,7 +141,7 @@ pub(super) async fn declare<T: Transaction>(tx: &mut T, region: RegionName) -> R
 
 /// Takes a greeting.
 pub(super) async fn hello<T: Transaction>(tx: &mut T, hello: Hello) -> Result<(Welcome, End), StoreError> {
-    let Hello { region, agent, history, head, address, .. } = hello;
+    let Hello { region, agent, history, head, address, era: welcomed_by, .. } = hello;
     let (name, greeting) = (region.clone(), agent.clone());
     let welcome = |standing, index, era: &Era, tell_ends| {
         let (region, agent, era) = (name.clone(), greeting.clone(), Some(era.clone()));
@@ -163,11 +163,12 @@ pub(super) async fn hello<T: Transaction>(tx: &mut T, hello: Hello) -> Result<(W
     let known: Vec<(String, i64)> = tx.fetch(known.with(region.as_str()).with(text)).await?;
     let (standing, index) = known.first().ok_or_else(|| defect("a history just written is not there"))?;
     let standing = read_standing(standing)?;
-    // The first life of a region's log has nothing to tell that could be lost.
-    if first || mutant!(GreetingTellsAll) {
+    // Nobody waits for what the first life of a region's log may tell, unless an
+    // agent of it was welcome before: it was the lost commits that knew of it.
+    if first && welcomed_by.is_none() || mutant!(GreetingTellsAll) {
         tx.execute(Query::new(ERA).with_all(row![region.as_str(), history.to_string(), clock.era.0.as_str()])).await?;
     }
-    let tell_ends = !first && standing == Standing::Current && era.as_deref() != Some(clock.era.0.as_str());
+    let tell_ends = standing == Standing::Current && era.as_deref() != Some(clock.era.0.as_str());
     let answer = welcome(standing, unsigned(*index)?, &clock.era, tell_ends);
     heard(tx, &region, history, &clock).await?;
     agent_heard(tx, &region, history, &agent, &address, &clock).await?;
@@ -186,8 +187,8 @@ fn read_standing(text: &str) -> Result<Standing, StoreError> {
     }
 }
 
-/// Takes signs of life, the last of each agent. Of a history that is not
-/// current, nothing happens.
+/// Takes signs of life, the last of each agent. Those of a history that is not
+/// current change nothing.
 pub(super) async fn heartbeats<T: Transaction>(
     tx: &mut T,
     heartbeats: &[Heartbeat],
@@ -206,21 +207,21 @@ pub(super) async fn heartbeats<T: Transaction>(
         for (agent, beat) in &agents {
             agent_heard(tx, region, history, agent, &beat.address, &clock).await?;
         }
-        let present = |beat: &&Heartbeat| beat.era.as_ref() == Some(&clock.era);
-        if agents.values().any(present) {
+        if agents.values().any(|beat| beat.era.as_ref() == Some(&clock.era)) {
             let era = row![region.as_str(), history.to_string(), clock.era.0.as_str()];
             tx.execute(Query::new(ERA).with_all(era)).await?;
         }
-        if agents.values().any(|beat| !present(beat)) {
-            welcomes.extend(welcome_anew(tx, region, history, agents.values().copied(), &clock).await?);
-        }
+        welcomes.extend(welcome_anew(tx, region, history, agents.values().copied(), &clock).await?);
     }
     Ok((welcomes, End::Commit))
 }
 
 /// Welcomes for agents that have not heard of the present life of the
 /// database. One that says no life at all is of a build without them, or was
-/// welcomed by one: it is told as long as its region has not caught up.
+/// welcomed by one: it is told as long as its region has not caught up. An agent
+/// whose log does not count believes that it does, or it would show no life: the
+/// lost commits knew its log, or another took its place. It is told so, and
+/// greets.
 async fn welcome_anew<'a, T: Transaction>(
     tx: &mut T,
     region: &RegionName,
@@ -228,18 +229,27 @@ async fn welcome_anew<'a, T: Transaction>(
     beats: impl Iterator<Item = &'a Heartbeat>,
     clock: &Clock,
 ) -> Result<Vec<Welcome>, StoreError> {
-    let known = "select r.era, h.highest_index from regions as r join histories as h on h.region = r.name
-        where r.name = $1 and h.history = $2 and h.standing = 'current'";
+    let known = "select r.era, h.standing, h.highest_index from regions as r
+        left join histories as h on h.region = r.name and h.history = $2 where r.name = $1";
     let known = Query::new(known).with(region.as_str()).with(history.to_string());
-    let known: Vec<(Option<String>, i64)> = tx.fetch(known).await?;
-    let Some((era, index)) = known.into_iter().next() else { return Ok(Vec::new()) };
-    let (index, tell_ends) = (unsigned(index)?, era.as_deref() != Some(clock.era.0.as_str()));
-    let stale = beats.filter(|beat| beat.era.as_ref() != Some(&clock.era) && (beat.era.is_some() || tell_ends));
+    let known: Vec<(Option<String>, Option<String>, Option<i64>)> = tx.fetch(known).await?;
+    let (standing, index, told) = match known.into_iter().next() {
+        None => (Standing::Undeclared, None, false),
+        Some((_, None, _)) => (Standing::Unknown, None, false),
+        Some((era, Some(standing), index)) => {
+            (read_standing(&standing)?, index, era.as_deref() == Some(clock.era.0.as_str()))
+        }
+    };
+    let (index, tell_ends) = (index.map_or(Ok(0), unsigned)?, standing == Standing::Current && !told);
+    let stale = beats.filter(|beat| match standing {
+        Standing::Current => beat.era.as_ref() != Some(&clock.era) && (beat.era.is_some() || tell_ends),
+        Standing::Unknown | Standing::Superseded | Standing::Undeclared => true,
+    });
     let welcome = |beat: &Heartbeat| Welcome {
         region: region.clone(),
         agent: beat.agent.clone(),
         history,
-        standing: Standing::Current,
+        standing,
         index,
         era: Some(clock.era.clone()),
         tell_ends,

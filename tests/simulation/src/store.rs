@@ -214,62 +214,74 @@ impl Store {
     }
 
     pub(crate) fn hello(&mut self, hello: &Hello) -> Welcome {
+        let era = self.era.clone();
         let welcome = |standing, index, tell_ends| Welcome {
             region: hello.region.clone(),
             agent: hello.agent.clone(),
             history: hello.history,
             standing,
             index,
-            era: Some(self.era.clone()),
+            era: Some(era.clone()),
             tell_ends,
         };
+        let known = self.highest(&hello.region, hello.history);
         let Some(declared) = self.tables.regions.get(&hello.region) else {
             return welcome(Standing::Undeclared, 0, false);
         };
-        // The first life of a region's log has nothing to tell that could be lost.
-        let first = declared.history.is_none();
-        let standing = match declared.history.is_none_or(|current| current == hello.history) {
-            true => Standing::Current,
-            false => Standing::Unknown,
-        };
-        let tell_ends = !first && standing == Standing::Current && declared.era.as_ref() != Some(&self.era);
-        let life = (hello.region.clone(), hello.history);
-        let known = self.tables.highest.get(&life).copied().unwrap_or(0);
-        let answer = welcome(standing, known.max(hello.head), tell_ends);
-        if first {
+        let told = declared.era.as_ref() == Some(&era);
+        if declared.history.is_none() {
             self.remember();
-            let era = Some(self.era.clone());
+            // Nobody waits for what the first life of a region's log may tell,
+            // unless an agent of it was welcome before: it was the lost commits
+            // that knew of it.
+            let waits = hello.era.is_some();
             let declared = self.tables.regions.entry(hello.region.clone()).or_default();
-            (declared.history, declared.era) = (Some(hello.history), era);
+            (declared.history, declared.era) = (Some(hello.history), Some(era.clone()).filter(|_| !waits));
         }
+        let standing = self.standing(&hello.region, hello.history);
+        let answer = welcome(standing, known.max(hello.head), !told && standing == Standing::Current);
+        let life = (hello.region.clone(), hello.history);
         // Of every life of the log, be it current or not.
         self.tables.highest.insert(life, known.max(hello.head));
         answer
     }
 
-    /// Takes a sign of life; an agent that has not heard of this era is
-    /// welcomed anew.
+    /// What a life of a region's log counts for.
+    fn standing(&self, region: &RegionName, history: History) -> Standing {
+        match self.tables.regions.get(region) {
+            None => Standing::Undeclared,
+            Some(declared) if declared.history == Some(history) => Standing::Current,
+            Some(_) => Standing::Unknown,
+        }
+    }
+
+    /// The highest index that was seen of a life of a region's log.
+    fn highest(&self, region: &RegionName, history: History) -> u64 {
+        self.tables.highest.get(&(region.clone(), history)).copied().unwrap_or(0)
+    }
+
+    /// Takes a sign of life; an agent that has not heard of this era, or whose
+    /// log does not count, is welcomed anew.
     pub(crate) fn heartbeat(&mut self, beat: &Heartbeat) -> Option<Welcome> {
         self.raise(&beat.region, beat.history, beat.index);
-        let declared = self.tables.regions.get(&beat.region)?;
-        if declared.history != Some(beat.history) {
-            return None;
-        }
-        let (present, told) = (beat.era.as_ref() == Some(&self.era), declared.era.as_ref() == Some(&self.era));
-        if present && !told {
+        let standing = self.standing(&beat.region, beat.history);
+        let current = standing == Standing::Current;
+        let era = self.tables.regions.get(&beat.region).and_then(|declared| declared.era.as_ref());
+        let (present, told) = (beat.era.as_ref() == Some(&self.era), era == Some(&self.era));
+        if current && present && !told {
             self.remember();
             let era = Some(self.era.clone());
             self.tables.regions.entry(beat.region.clone()).or_default().era = era;
         }
-        let index = self.tables.highest.get(&(beat.region.clone(), beat.history)).copied().unwrap_or(0);
-        (!present && (beat.era.is_some() || !told)).then(|| Welcome {
+        let index = self.highest(&beat.region, beat.history);
+        (!current || !present && (beat.era.is_some() || !told)).then(|| Welcome {
             region: beat.region.clone(),
             agent: beat.agent.clone(),
             history: beat.history,
-            standing: Standing::Current,
+            standing,
             index,
             era: Some(self.era.clone()),
-            tell_ends: !told,
+            tell_ends: current && !told,
         })
     }
 

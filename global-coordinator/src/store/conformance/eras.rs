@@ -1,6 +1,6 @@
 //! A database that began another life: what it lost is said again.
 
-use muster_protocol::fact::Fact;
+use muster_protocol::fact::{Fact, Standing};
 use muster_protocol::generation::State;
 use muster_protocol::identity::Era;
 use muster_protocol::outcome::{Outcome, Release, Verdict};
@@ -21,7 +21,8 @@ pub(in crate::store) async fn greetings_say_which_life_and_what_it_lacks(stores:
     let era = stores.one.check().await.unwrap();
     stores.one.declare(&named("new")).await.unwrap();
     let first = stores.one.hello(&hello("new", 1, 4)).await.unwrap();
-    assert_eq!((first.era.as_ref(), first.tell_ends), (Some(&era), false), "there was nothing to lose");
+    assert_eq!((first.era.as_ref(), first.tell_ends), (Some(&era), true), "another life may have known it");
+    assert!(!stores.one.hello(&hello("new", 1, 4)).await.unwrap().tell_ends, "but nobody waits for it");
     begin_anew(&stores).await;
     for _ in 0..2 {
         let again = stores.other.hello(&hello("new", 1, 4)).await.unwrap();
@@ -40,8 +41,28 @@ pub(in crate::store) async fn greetings_say_which_life_and_what_it_lacks(stores:
     let other = stores.one.heartbeats(&[beat("new", Some(&Era::new("before")))]).await.unwrap();
     assert_eq!((other.len(), other[0].tell_ends), (1, false), "its region has told, and it must stamp anew");
     assert!(stores.one.heartbeats(&[beat("new", None)]).await.unwrap().is_empty(), "of a build without lives");
-    let foreign = Heartbeat { era: Some(Era::new("before")), ..heartbeat("new", 2, 9) };
-    assert!(stores.one.heartbeats(&[foreign]).await.unwrap().is_empty());
+}
+
+/// An agent that goes on because it was welcome once would wait for ever.
+pub(in crate::store) async fn who_is_not_known_any_more_is_told_and_greets(stores: Stores) {
+    let (era, before) = (stores.one.check().await.unwrap(), Era::new("before"));
+    stores.one.declare(&named("new")).await.unwrap();
+    let standings = async |life: u8, era: &Era| {
+        let beats = [Heartbeat { era: Some(era.clone()), ..heartbeat("new", life, 9) }, beat("atlantis", Some(era))];
+        let mut told = stores.one.heartbeats(&beats).await.unwrap();
+        told.sort_by_key(|welcome| welcome.region.to_string());
+        told.iter().map(|welcome| (welcome.standing, welcome.history, welcome.index)).collect::<Vec<_>>()
+    };
+    let undeclared = (Standing::Undeclared, history(1), 0);
+    assert_eq!(standings(1, &before).await, [undeclared, (Standing::Unknown, history(1), 0)]);
+    let welcomed_before = Hello { era: Some(before.clone()), ..hello("new", 1, 9) };
+    let anew = stores.other.hello(&welcomed_before).await.unwrap();
+    assert_eq!((anew.standing, anew.tell_ends), (Standing::Current, true), "it may know what was lost");
+    stores.other.hello(&hello("new", 2, 7)).await.unwrap();
+    assert_eq!(standings(2, &era).await, [undeclared, (Standing::Unknown, history(2), 7)], "nobody adopted it");
+    stores.one.adopt(&region("new"), history(2), &by("new disks")).await.unwrap();
+    assert_eq!(standings(1, &era).await, [undeclared, (Standing::Superseded, history(1), 9)]);
+    assert_eq!(standings(2, &era).await, [undeclared], "its log counts now");
 }
 
 pub(in crate::store) async fn nothing_is_decided_before_all_have_spoken_again(stores: Stores) {

@@ -62,6 +62,7 @@ macro_rules! conformance {
             defining::numbers_go_on_across_deletion,
             defining::refused_and_tried_definitions_leave_nothing,
             eras::greetings_say_which_life_and_what_it_lacks,
+            eras::who_is_not_known_any_more_is_told_and_greets,
             eras::nothing_is_decided_before_all_have_spoken_again,
             eras::what_was_lost_is_taken_up,
             guarding::an_outcome_is_written_once,
