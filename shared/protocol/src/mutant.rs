@@ -165,7 +165,7 @@ mod switch {
         EraWithoutTimeline, "a failover does not begin another life of the database", "I2", in PostgresStore;
         SecondOutcomeWritten, "the second outcome that is written replaces the first", "I2, I5", in PostgresStore SqliteStore;
         OlderReportWritten, "an older report replaces a newer one", "I1, I11", in PostgresStore SqliteStore;
-        StampWithoutHistory, "reports of two lives of a region's log are compared by their index alone", "I6", in PostgresStore SqliteStore;
+        StampWithoutHistory, "reports of two lives of a region's log are compared by their index alone", "I6", in Simulator PostgresStore SqliteStore;
         OpenedTwice, "a generation's number is opened twice", "I4", in PostgresStore SqliteStore;
         NumbersFall, "the next number of a barrier falls", "I4", in PostgresStore SqliteStore;
         WaiverNarrows, "an older waiver replaces a newer one", "I1", in PostgresStore SqliteStore;

@@ -287,6 +287,7 @@ impl Coordinator {
                 let batch: Vec<(BarrierName, Command)> = vec![(barrier.clone(), (**command).clone())];
                 if *dry_run { StoreRequest::DryRun { batch } } else { StoreRequest::Begin { batch } }
             }
+            Ask::Adopt { region, history } => StoreRequest::Adopt { region: region.clone(), history: *history },
             _ => return,
         };
         self.call(scene, Wanted::Client(asked), request);
@@ -295,6 +296,8 @@ impl Coordinator {
     fn answer_client(&mut self, scene: &mut Scene, asked: &Asked, answer: StoreAnswer) {
         let said = match answer {
             StoreAnswer::Looked(looked) => Said::Looked(looked),
+            StoreAnswer::Adopted(Some(_)) => Said::Adopted,
+            StoreAnswer::Adopted(None) => Said::NotDone,
             StoreAnswer::Steps(mut steps) => {
                 let Some(step) = steps.pop() else { return };
                 let dry = matches!(asked.what, Ask::Decide { dry_run: true, .. });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_protocol::fact::{Fact, Heartbeat, Hello, Welcome};
 use muster_protocol::global::{self, Command, Step};
-use muster_protocol::identity::{Epoch, SessionId, Writer};
+use muster_protocol::identity::{Epoch, History, SessionId, Writer};
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::outcome::Outcome;
 use muster_protocol::region::{ArrivalOutcome, Refusal};
@@ -34,6 +34,8 @@ pub(crate) enum Event {
     },
     Log {
         region: usize,
+        /// The life of the log that is meant.
+        history: History,
         agent: usize,
         life: u32,
         call: u64,
@@ -188,6 +190,11 @@ pub(crate) enum Ask {
         command: Box<Command>,
         dry_run: bool,
     },
+    /// To take another life of a region's log for the one that counts.
+    Adopt {
+        region: RegionName,
+        history: History,
+    },
 }
 
 /// What a client is told.
@@ -222,6 +229,8 @@ pub(crate) enum Said {
     Looked(Looked),
     /// What a coordinator answered.
     Step(Box<Step>),
+    /// The life of a region's log that was to be adopted counts.
+    Adopted,
     /// What a barrier of regional scope answered.
     Regional(Box<Result<global::Reply, global::Refusal>>),
 }
@@ -322,6 +331,10 @@ pub(crate) enum StoreRequest {
         barrier: BarrierName,
         key: Option<Key>,
     },
+    Adopt {
+        region: RegionName,
+        history: History,
+    },
 }
 
 /// What the store answers.
@@ -334,6 +347,8 @@ pub(crate) enum StoreAnswer {
     Unanswered(Vec<(RegionName, Fact)>),
     Due(Vec<(BarrierName, Command)>),
     Looked(Looked),
+    /// Whether that changed anything, if the life of the log is known.
+    Adopted(Option<bool>),
 }
 
 /// A record on its way up.
@@ -401,6 +416,13 @@ pub(crate) enum Fault {
     SetBack {
         region: usize,
         by: u64,
+    },
+    /// A region's agents are stopped, and its log begins another life: with
+    /// what can still be read of it, or empty.
+    Recover {
+        region: usize,
+        keeps: bool,
+        history: History,
     },
     /// A region is taken out for a while, and is away.
     Drain {

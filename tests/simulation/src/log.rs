@@ -225,6 +225,18 @@ impl Log {
         self.manifest.as_ref()
     }
 
+    /// A log that begins another life at an index, with a snapshot of what could
+    /// be read, if anything could.
+    pub(crate) fn anew(base: u64, snapshot: &[u8]) -> Self {
+        let mut log = Self { head: base, ..Self::default() };
+        if base > 0 {
+            let (modified, bytes) = (log.next_revision(), snapshot.len());
+            log.chunks = cut(snapshot).into_iter().enumerate().map(|(at, chunk)| ((base, at), chunk)).collect();
+            log.manifest = Some(Manifest { index: base, modified, chunks: chunks(bytes), bytes });
+        }
+        log
+    }
+
     /// Brings the log back to what it was at an index, as a backup would: the
     /// cluster's identity stays, and so does the history.
     pub(crate) fn restore(&mut self, index: u64) {

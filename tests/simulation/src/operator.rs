@@ -13,7 +13,7 @@ use muster_protocol::participants::IdSet;
 use muster_protocol::spec::{Generations, Spec};
 
 use crate::chance::Chance;
-use crate::event::{Ask, Asked, Event, Said, ToAgent, ToClient, ToCoordinator};
+use crate::event::{Ask, Asked, Event, Fault, Said, ToAgent, ToClient, ToCoordinator};
 use crate::network::{Link, Way};
 use crate::scene::Scene;
 use crate::workload::{Plan, Workload};
@@ -32,9 +32,7 @@ struct Act {
     /// Not before this.
     at: Duration,
     to: To,
-    barrier: BarrierName,
-    command: Command,
-    dry_run: bool,
+    what: Ask,
 }
 
 /// Who decides it: the coordinators, or one of these agents' region.
@@ -49,7 +47,7 @@ pub(crate) struct Operator {
     index: usize,
     acts: VecDeque<Act>,
     /// What is to be in force in the end.
-    last: Vec<(To, BarrierName, Command)>,
+    last: Vec<(To, Ask)>,
     waiting_for: Option<u64>,
 }
 
@@ -60,10 +58,11 @@ impl Operator {
             Some(home) => To::Agents(workload.agents_of(home)),
         };
         let mut acts: Vec<Act> = workload.barriers.iter().flat_map(|plan| acts(chance, plan, &to(plan))).collect();
+        acts.extend(workload.faults.iter().filter_map(|(at, fault)| adopt(chance, workload, *at, fault)));
         acts.sort_by_key(|act| act.at);
         let last = workload.barriers.iter().map(|plan| {
             let spec = plan.later.last().unwrap_or(&plan.spec);
-            (to(plan), plan.spec.name.clone(), define(spec, Expect::Anything))
+            (to(plan), decide(&plan.spec.name, define(spec, Expect::Anything), false))
         });
         Self { index, acts: acts.into(), last: last.collect(), waiting_for: None }
     }
@@ -77,16 +76,11 @@ impl Operator {
             ToClient::Go => {}
             ToClient::Silence { call } if self.waiting_for == Some(call) => {}
             ToClient::Told { call, said } if self.waiting_for == Some(call) => {
-                let reply = match &*said {
-                    Said::Step(step) => &step.reply,
-                    Said::Regional(reply) => reply,
-                    said => {
-                        scene.note(|| format!("the operator is told {said:?}"));
-                        self.waiting_for = None;
-                        return scene.after(AGAIN, Event::Client { client: self.index, what: ToClient::Go });
-                    }
-                };
-                scene.note(|| format!("the operator is told {reply:?}"));
+                scene.note(|| format!("the operator is told {}", in_brief(&said)));
+                if !matches!(*said, Said::Step(_) | Said::Regional(_) | Said::Adopted) {
+                    self.waiting_for = None;
+                    return scene.after(AGAIN, Event::Client { client: self.index, what: ToClient::Go });
+                }
                 self.acts.pop_front();
             }
             ToClient::Silence { .. } | ToClient::Told { .. } | ToClient::Beat { .. } => return,
@@ -101,9 +95,7 @@ impl Operator {
         if !pause.is_zero() {
             return scene.after(pause, Event::Client { client: self.index, what: ToClient::Go });
         }
-        let what =
-            Ask::Decide { barrier: act.barrier.clone(), command: Box::new(act.command.clone()), dry_run: act.dry_run };
-        let to = act.to.clone();
+        let (to, what) = (act.to.clone(), act.what.clone());
         self.ask(scene, &to, what);
     }
 
@@ -111,8 +103,8 @@ impl Operator {
     /// meant to be in force in the end is put in force again now and then.
     fn confirm(&mut self, scene: &mut Scene) {
         scene.after(CONFIRM, Event::Client { client: self.index, what: ToClient::Go });
-        for (to, barrier, command) in self.last.clone() {
-            self.ask(scene, &to, Ask::Decide { barrier, command: Box::new(command), dry_run: false });
+        for (to, what) in self.last.clone() {
+            self.ask(scene, &to, what);
         }
         self.waiting_for = None;
     }
@@ -145,13 +137,32 @@ fn define(spec: &Spec, expect: Expect) -> Command {
     Command::Define { spec: Box::new(spec.clone()), expect }
 }
 
+fn decide(barrier: &BarrierName, command: Command, dry_run: bool) -> Ask {
+    Ask::Decide { barrier: barrier.clone(), command: Box::new(command), dry_run }
+}
+
+fn in_brief(said: &Said) -> String {
+    match said {
+        Said::Step(step) => format!("{:?}", step.reply),
+        Said::Regional(reply) => format!("{reply:?}"),
+        said => format!("{said:?}"),
+    }
+}
+
+/// Whoever recovers a region's log adopts it.
+fn adopt(chance: &mut Chance, workload: &Workload, at: Duration, fault: &Fault) -> Option<Act> {
+    let Fault::Recover { region, history, .. } = fault else { return None };
+    let what = Ask::Adopt { region: workload.regions[*region].clone(), history: *history };
+    Some(Act { at: at + Duration::from_millis(chance.within(0..=8_000)), to: To::Coordinators, what })
+}
+
 /// What is done to one barrier, in the order of time.
 fn acts(chance: &mut Chance, plan: &Plan, to: &To) -> Vec<Act> {
     let mut acts = Vec::new();
     let mut at = Duration::ZERO;
     let mut add = |chance: &mut Chance, pauses: bool, command, dry_run| {
         at += Duration::from_millis(if pauses { chance.within(200..=12_000) } else { 0 });
-        acts.push(Act { at, to: to.clone(), barrier: plan.spec.name.clone(), command, dry_run });
+        acts.push(Act { at, to: to.clone(), what: decide(&plan.spec.name, command, dry_run) });
     };
     add(chance, false, define(&plan.spec, Expect::NewOrEqual), false);
     for later in &plan.later {
@@ -175,8 +186,8 @@ fn acts(chance: &mut Chance, plan: &Plan, to: &To) -> Vec<Act> {
         add(chance, true, Command::Open { key }, true);
     }
     if let Some(twin) = &plan.twin {
-        let (barrier, command) = (plan.spec.name.clone(), define(twin, Expect::NewOrEqual));
-        acts.push(Act { at, to: To::Coordinators, barrier, command, dry_run: false });
+        let what = decide(&plan.spec.name, define(twin, Expect::NewOrEqual), false);
+        acts.push(Act { at, to: To::Coordinators, what });
     }
     acts
 }

@@ -56,6 +56,7 @@ enum Doing {
 }
 
 /// Who it is, and how far it goes.
+#[derive(Clone)]
 pub(crate) struct Role {
     pub(crate) region: usize,
     pub(crate) region_name: RegionName,
@@ -109,6 +110,10 @@ impl Participant {
             waiting_for: None,
             done: false,
         }
+    }
+
+    pub(crate) fn barrier(&self) -> &BarrierName {
+        &self.barrier
     }
 
     /// What it is at, as a sentence.
@@ -212,9 +217,13 @@ impl Participant {
                 self.which = self.which.take().map(|which| if self.keys.is_empty() { Which::Number(n) } else { which });
                 self.opened(scene, ttl_ms, attempt, done);
             }
-            Said::NotDone | Said::Unknown | Said::Step(_) | Said::Regional(_) | Said::Heard { .. } | Said::Over => {
-                self.go(scene, 200)
-            }
+            Said::NotDone
+            | Said::Unknown
+            | Said::Step(_)
+            | Said::Regional(_)
+            | Said::Adopted
+            | Said::Heard { .. }
+            | Said::Over => self.go(scene, 200),
         }
     }
 

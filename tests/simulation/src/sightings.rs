@@ -3,6 +3,8 @@
 
 use muster_protocol::region::{Refusal, Reply};
 
+use crate::workload::Restored;
+
 macro_rules! sights {
     ($($name:ident,)*) => {
         /// Something worth having seen.
@@ -85,20 +87,27 @@ sights! {
     PredecessorBroke,
     RegionalPredecessorBroke,
     OpenedDrained,
-    // Only with a log set back or a store rolled back.
+    // Only with a log that was set back and is recovered.
     SetBackStopped,
     SetBackRefused,
+    RecoveredWhatIsLeft,
+    RecoveredEmpty,
+    LogRefused,
+    AdoptedTooEarly,
+    Adopted,
+    SetBackUnseen,
+    // Only with a store that was rolled back.
     ConflictAlarm,
     EndsTold,
     EndAdopted,
     DecidedAnewUnheard,
-    SetBackUnseen,
 }
 
 /// How many there are.
 const COUNT: usize = ALL.len();
 /// From here on not every run can see them.
-const RARE_FROM: usize = Sight::SetBackStopped as usize;
+const OF_LOG: usize = Sight::SetBackStopped as usize;
+const OF_STORE: usize = Sight::ConflictAlarm as usize;
 
 /// How often each was seen.
 #[derive(Clone, Debug)]
@@ -124,10 +133,16 @@ impl Sightings {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// What was never seen, by name; what only restored data brings is left out.
+    /// What was never seen, by name, of what runs without restored data, or with
+    /// such data, are to see.
     #[must_use]
-    pub fn missing(&self) -> Vec<String> {
-        let all = ALL.iter().take(RARE_FROM);
+    pub fn missing(&self, restored: Restored) -> Vec<String> {
+        let wanted = match restored {
+            Restored::Nothing => 0..OF_LOG,
+            Restored::Log => OF_LOG..OF_STORE,
+            Restored::Store => OF_STORE..COUNT,
+        };
+        let all = ALL[wanted].iter();
         all.filter(|sight| self.0[**sight as usize] == 0).map(|sight| format!("{sight:?}")).collect()
     }
 

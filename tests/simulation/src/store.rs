@@ -27,6 +27,8 @@ struct Tables {
     barriers: BTreeMap<BarrierName, Barrier>,
     regions: BTreeMap<RegionName, Declared>,
     highest: BTreeMap<(RegionName, History), u64>,
+    /// Lives of logs whose place another took.
+    superseded: BTreeSet<(RegionName, History)>,
 }
 
 /// The store.
@@ -53,7 +55,8 @@ pub(crate) struct Looked {
 impl Store {
     pub(crate) fn new(regions: &[RegionName], keeps_past: bool) -> Self {
         let regions = regions.iter().map(|region| (region.clone(), Declared::default())).collect();
-        let tables = Tables { barriers: BTreeMap::new(), regions, highest: BTreeMap::new() };
+        let tables =
+            Tables { barriers: BTreeMap::new(), regions, highest: BTreeMap::new(), superseded: BTreeSet::new() };
         Self { tables, era: Era::new("simulated"), past: keeps_past.then(Vec::new) }
     }
 
@@ -251,13 +254,42 @@ impl Store {
         match self.tables.regions.get(region) {
             None => Standing::Undeclared,
             Some(declared) if declared.history == Some(history) => Standing::Current,
+            Some(_) if self.tables.superseded.contains(&(region.clone(), history)) => Standing::Superseded,
             Some(_) => Standing::Unknown,
         }
     }
 
     /// The highest index that was seen of a life of a region's log.
-    fn highest(&self, region: &RegionName, history: History) -> u64 {
+    pub(crate) fn highest(&self, region: &RegionName, history: History) -> u64 {
         self.tables.highest.get(&(region.clone(), history)).copied().unwrap_or(0)
+    }
+
+    /// Takes another life of a region's log for the one that counts; `None` if
+    /// nobody of that life ever greeted, else whether that changed anything.
+    pub(crate) fn adopt(&mut self, region: &RegionName, history: History) -> Option<bool> {
+        let life = (region.clone(), history);
+        self.tables.highest.get(&life)?;
+        let former = self.tables.regions.get(region)?.history;
+        if former == Some(history) {
+            return Some(false);
+        }
+        self.remember();
+        self.tables.superseded.remove(&life);
+        self.tables.superseded.extend(former.map(|former| (region.clone(), former)));
+        self.tables.regions.entry(region.clone()).or_default().history = Some(history);
+        for barrier in self.tables.barriers.values_mut() {
+            let Barrier { generations, specs, .. } = barrier;
+            for one in generations.values_mut() {
+                match one.reports.get_mut(region).filter(|_| one.decided.is_some()) {
+                    // An end was made of it; but this life may not know the end.
+                    Some(report) => report.applied = None,
+                    None => drop(one.reports.remove(region)),
+                }
+                let takes_part = specs.get(&one.revision).is_some_and(|spec| spec.regions.contains_key(region));
+                one.settled &= one.closed || !takes_part;
+            }
+        }
+        Some(true)
     }
 
     /// Takes a sign of life; an agent that has not heard of this era, or whose
@@ -338,15 +370,23 @@ impl Store {
     }
 
     /// Loses the latest transactions and begins another era, as a failover to a
-    /// lagging replica does. Returns how many were lost.
-    pub(crate) fn roll_back(&mut self, count: usize) -> usize {
+    /// lagging replica does. Returns how many were lost, and the barriers of
+    /// which a definition or a collection was.
+    pub(crate) fn roll_back(&mut self, count: usize) -> (usize, BTreeSet<BarrierName>) {
         let past = self.past.as_mut().map(std::mem::take).unwrap_or_default();
         let count = count.min(past.len());
+        let mut doubtful = BTreeSet::new();
         if let Some(tables) = past.get(past.len() - count) {
-            self.tables = tables.clone();
+            let lost = std::mem::replace(&mut self.tables, tables.clone());
+            let behind = |row: &&Barrier| self.tables.barriers.get(&row.name).is_none_or(|back| is_behind(back, row));
+            doubtful = lost.barriers.values().filter(behind).map(|row| row.name.clone()).collect();
+            // Who is drained is said again.
+            for (region, declared) in &mut self.tables.regions {
+                declared.drained = lost.regions.get(region).and_then(|lost| lost.drained.clone());
+            }
         }
         self.era = Era::new("after the failover");
-        count
+        (count, doubtful)
     }
 }
 
@@ -379,6 +419,12 @@ fn is_past(row: &Barrier, one: &Generation, now: Timestamp) -> bool {
     let kept = u64::from(spec.retention_generations) * times;
     decided.outcome.decided_at.plus_ms(spec.retention_ms.saturating_mul(times)) < now
         || one.id.n + kept + 1 < row.next_n
+}
+
+/// Whether a row lacks a definition or a collection that was.
+fn is_behind(back: &Barrier, lost: &Barrier) -> bool {
+    let collected = |one: &Generation| lost.generations.get(&one.id.n).is_none_or(|lost| lost.closed != one.closed);
+    (back.revision, back.deleted) != (lost.revision, lost.deleted) || back.generations.values().any(collected)
 }
 
 /// Takes back what a statement that began earlier could not see.

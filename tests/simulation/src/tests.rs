@@ -23,7 +23,7 @@ fn a_seed_is_one_story() {
 #[test]
 fn five_hundred_seeds_keep_every_promise() {
     let seen = keep_every_promise(0..500, Restored::Nothing);
-    assert_eq!(seen.missing(), Vec::<String>::new(), "seeds that never see these prove too little");
+    assert_eq!(seen.missing(Restored::Nothing), Vec::<String>::new(), "seeds that never see these prove too little");
 }
 
 #[test]
@@ -35,10 +35,14 @@ fn a_fresh_seed_keeps_every_promise() {
 }
 
 #[test]
-fn a_log_that_was_set_back_is_never_followed_in_silence() {
-    let seen = keep_every_promise(0..100, Restored::Log);
+fn a_log_that_was_set_back_is_never_followed_in_silence_and_goes_on_once_it_is_adopted() {
+    let seen = keep_every_promise(0..150, Restored::Log);
     assert!(seen.count("SetBackStopped") > 0, "who has seen more stops");
     assert!(seen.count("SetBackRefused") > 0, "who has not is told by the coordinator");
+    assert!(seen.count("RecoveredWhatIsLeft") > 0 && seen.count("RecoveredEmpty") > 0, "both are recovered");
+    assert!(seen.count("LogRefused") > 0, "it counts for nothing before somebody says so");
+    assert!(seen.count("AdoptedTooEarly") > 0, "nobody adopts what never greeted");
+    assert!(seen.count("Adopted") > 100, "and then everything goes on");
 }
 
 #[test]

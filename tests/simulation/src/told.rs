@@ -1,7 +1,7 @@
 //! What the world was told: decisions as they became durable, and outcomes as
 //! clients heard them. One generation has one outcome everywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::generation::GenerationId;
 use muster_protocol::identity::Digest;
@@ -20,6 +20,9 @@ pub(crate) struct Told {
     heard: BTreeMap<(usize, BarrierName, u64), Digest>,
     /// The store lost transactions: what was decided may be decided anew.
     pub(crate) rolled_back: bool,
+    /// Barriers of which it lost a definition or a collection: what regions know
+    /// by those, the present ones may not fit.
+    pub(crate) doubtful: BTreeSet<BarrierName>,
 }
 
 impl Told {

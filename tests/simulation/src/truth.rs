@@ -49,12 +49,23 @@ pub(crate) struct Truth {
     regional: Regional,
     /// What the last entry decided.
     pub(crate) decided: Vec<Outcome>,
-    /// The log was set back: what was acknowledged may be gone.
+    /// The log was set back, or began another life: what was acknowledged may
+    /// be gone.
     pub(crate) set_back: bool,
     /// An agent goes on with what it had of the log before that, and can't know.
     pub(crate) forked: bool,
-    /// What it was before that: what it promised then it had promised.
-    before: Option<Box<Region>>,
+    former: Former,
+    /// The store lost a definition or a collection of some barrier.
+    pub(crate) doubtful: bool,
+}
+
+/// What the log was before it was set back or began another life: what it
+/// promised then it had promised, until the coordinator takes another life for
+/// the one that counts.
+#[derive(Clone, Debug, Default)]
+struct Former {
+    lives: Vec<Region>,
+    forked: bool,
 }
 
 type Findings = Vec<(Invariant, String)>;
@@ -78,7 +89,8 @@ impl Truth {
             decided: Vec::new(),
             set_back: false,
             forked: false,
-            before: None,
+            former: Former::default(),
+            doubtful: false,
         }
     }
 
@@ -179,13 +191,16 @@ impl Truth {
             let what = "a zone counts who is not in it, or took its promise back".to_owned();
             findings.push((Invariant::ReleasedOnlyWhenComplete, what));
         }
-        if !invariant::region_promised_before_release(region) && !self.set_back {
+        if !invariant::region_promised_before_release(region) && !self.set_back && !self.doubtful {
             findings.push((Invariant::ReleasedOnlyWhenComplete, "released without its own promise".to_owned()));
         }
         if let Some(at) = invariant::counted_elsewhere(region, |at| self.submitted.get(&at).copied()) {
             findings.push((Invariant::GenerationsApart, format!("an arrival counts in another generation: {at}")));
         }
-        if let Some(lost) = self.acknowledged.iter().find(|one| !one.is_kept(region)) {
+        // What was forgotten once need not be there, though a store that lost its
+        // collection says that it is kept.
+        let gone = |one: &&Acknowledged| !self.forgotten.contains(&(one.barrier.clone(), one.n));
+        if let Some(lost) = self.acknowledged.iter().filter(|one| !one.is_kept(region)).find(gone) {
             findings.push((Invariant::NothingAcknowledgedIsLost, format!("{lost:?} is gone")));
         }
         for (name, barrier) in region.barriers() {
@@ -193,7 +208,10 @@ impl Truth {
             for n in 1..=newest {
                 if barrier.has_forgotten(n) {
                     self.forgotten.insert((name.clone(), n));
-                } else if barrier.generation(n).is_some() && self.forgotten.contains(&(name.clone(), n)) {
+                } else if barrier.generation(n).is_some()
+                    && self.forgotten.contains(&(name.clone(), n))
+                    && !self.doubtful
+                {
                     findings.push((Invariant::Bounded, format!("{name} {n} was forgotten and is back")));
                 }
             }
@@ -262,10 +280,17 @@ impl Truth {
         slice.is_none_or(|slice| slice.keep_arrivals)
     }
 
-    /// Whether a region or zone has promised, by its own log.
+    /// Whether a region or zone has promised, by the life of its log that counts.
     pub(crate) fn promised(&self, barrier: &BarrierName, n: u64, zone: Option<&ZoneName>) -> bool {
-        let lives = self.before.as_deref().into_iter().chain([&self.region]);
-        lives.into_iter().any(|region| has_promised(region, barrier, n, zone))
+        let mut lives = self.former.lives.iter().chain([&self.region]);
+        // What an agent has of a log that is gone nobody can read any more.
+        self.forked || self.former.forked || lives.any(|region| has_promised(region, barrier, n, zone))
+    }
+
+    /// The coordinator takes this life for the one that counts: what a former
+    /// one promised counts no more for what is decided from now on.
+    pub(crate) fn adopted(&mut self) {
+        self.former = Former::default();
     }
 
     /// How a generation of the coordinator ended here, if it has.
@@ -274,17 +299,44 @@ impl Truth {
         self.region.generation(&id.barrier, id.n).filter(|_| coordinators)?.ended()
     }
 
-    /// The log came back from a backup: the truth is what it says now.
+    /// The log came back from a backup: the truth is what it says now. What was
+    /// acknowledged is lost if it can't be read any more, and else it stays.
     pub(crate) fn set_back(&mut self, entries: &[Logged]) {
-        let mut back = Self::new(self.region.name().clone(), self.region.history());
-        back.submitted = std::mem::take(&mut self.submitted);
-        back.set_back = true;
+        let blank = Region::new(self.region.name().clone(), self.region.history(), 0);
+        let (acknowledged, forked) = (std::mem::take(&mut self.acknowledged), self.forked);
+        let regional = std::mem::take(&mut self.regional);
+        self.goes_on_as(blank);
+        self.forked = forked;
+        entries.iter().for_each(|entry| drop(self.landed(entry, Duration::ZERO, &mut Sightings::default())));
+        self.acknowledged = acknowledged.into_iter().filter(|one| one.is_kept(&self.region)).collect();
+        // A time that began goes on.
+        self.regional = regional;
+    }
+
+    /// The log begins another life, with all that could be read of it, or with
+    /// nothing. Of what was acknowledged only that goes on which is there.
+    pub(crate) fn begins_anew(&mut self, region: Region, keeps: bool) {
+        let (acknowledged, regional) = (std::mem::take(&mut self.acknowledged), std::mem::take(&mut self.regional));
+        let never = std::mem::take(&mut self.never);
+        self.former.forked |= self.forked;
+        self.goes_on_as(region);
+        self.never = never;
+        if keeps {
+            (self.acknowledged, self.regional) = (acknowledged, regional);
+        }
+    }
+
+    fn goes_on_as(&mut self, region: Region) {
+        let mut anew = Self::new(region.name().clone(), region.history());
+        anew.submitted = std::mem::take(&mut self.submitted);
+        anew.set_back = true;
         // One outcome stays one, though it is applied a second time.
-        back.outcomes = std::mem::take(&mut self.outcomes);
-        back.outcomes.retain(|(barrier, _), _| self.region.regional_barrier(barrier).is_none());
-        back.before = Some(Box::new(self.region.clone()));
-        entries.iter().for_each(|entry| drop(back.landed(entry, Duration::ZERO, &mut Sightings::default())));
-        *self = back;
+        anew.outcomes = std::mem::take(&mut self.outcomes);
+        anew.outcomes.retain(|(barrier, _), _| self.region.regional_barrier(barrier).is_none());
+        anew.former = std::mem::take(&mut self.former);
+        anew.former.lives.push(std::mem::replace(&mut self.region, region.clone()));
+        anew.region = region;
+        *self = anew;
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use muster_protocol::identity::History;
 use muster_protocol::name::{BarrierName, Key, ParticipantId, RegionName};
 use muster_protocol::participants::{IdSet, Participants};
 use muster_protocol::spec::{Generations, Leaf, Liveness, OnLost, Rule, Scope, Slice, Spec};
@@ -86,9 +87,11 @@ pub enum Restored {
     /// None: every promise holds.
     #[default]
     Nothing,
-    /// A region's log, at an earlier index: the region must stop or alarm.
+    /// A region's log, at an earlier index: the region must stop or alarm, until
+    /// it is recovered with what is left, or empty, and adopted.
     Log,
-    /// The store, some transactions back: regions keep what they applied.
+    /// The store, some transactions back: regions keep what they applied, and
+    /// what was defined is defined again.
     Store,
 }
 
@@ -142,6 +145,16 @@ impl Workload {
             Restored::Log => {
                 let region = chance.below(workload.regions.len());
                 workload.faults.push((late, Fault::SetBack { region, by: chance.within(1..=12) }));
+                let after = late + Duration::from_millis(chance.within(500..=25_000));
+                let (keeps, history) = (chance.permille(500), History([0x80 + region as u8; 16]));
+                workload.faults.push((after, Fault::Recover { region, keeps, history }));
+                // Meanwhile its name could be had, and then it would not come back.
+                let lost = workload.regions[region].clone();
+                workload
+                    .barriers
+                    .iter_mut()
+                    .filter(|plan| plan.home() == Some(&lost))
+                    .for_each(|plan| plan.twin = None);
             }
             Restored::Store => {
                 workload.faults.push((late, Fault::RollBack { count: chance.within(1..=6) as usize }));

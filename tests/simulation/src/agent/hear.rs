@@ -41,9 +41,10 @@ impl Agent {
         let Some(process) = self.process.as_mut().filter(|process| process.follows_bus) else { return };
         match process.listening.welcomed(welcome, process.replica.region()) {
             Welcomed::NotForUs | Welcomed::OtherHistory => {}
-            // Until it has greeted the store that lost it.
-            Welcomed::Refused(why) if scene.told.rolled_back => {
+            // Until somebody adopts it, or it has greeted the store that lost it.
+            Welcomed::Refused(why) if scene.truth[self.region].set_back || scene.told.rolled_back => {
                 scene.note(|| format!("agent {} is refused: {why}", self.index));
+                scene.seen.sight(Sight::LogRefused);
             }
             Welcomed::Refused(why) => scene.violated(Invariant::Live, format!("a region was refused: {why}")),
             Welcomed::Compare { seen } => {

@@ -104,7 +104,9 @@ impl Agent {
             process.registering_at = scene.now;
         }
         scene.after(CALL_TIMEOUT, self.event(ToAgent::Unanswered { call }));
-        let event = Event::Log { region: self.region, agent: self.index, life: self.life, call, request };
+        let Some(process) = &self.process else { return };
+        let (history, life) = (process.replica.region().history(), self.life);
+        let event = Event::Log { region: self.region, history, agent: self.index, life, call, request };
         scene.send(Link::AgentLog(self.index), Way::There, event);
     }
 

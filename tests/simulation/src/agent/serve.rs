@@ -70,6 +70,8 @@ impl Agent {
             }
             Ask::Look { .. } => return self.read_anew(scene, Whose::Looking { asked: Box::new(asked) }),
             Ask::Decide { .. } => return self.say_to_regional(scene, asked),
+            // That is the coordinator's.
+            Ask::Adopt { .. } => return,
         };
         let Some(process) = &mut self.process else { return };
         match find(process.replica.region(), &barrier, &which) {
@@ -135,7 +137,11 @@ impl Agent {
                 participant: who.clone(),
                 attempt: *attempt,
             }),
-            Ask::Look { .. } | Ask::Decide { .. } | Ask::Heartbeat { .. } | Ask::CloseSession { .. } => return,
+            Ask::Look { .. }
+            | Ask::Decide { .. }
+            | Ask::Adopt { .. }
+            | Ask::Heartbeat { .. }
+            | Ask::CloseSession { .. } => return,
         };
         if let Command::Arrive(arrive) = &command {
             scene.truth[self.region].submitted(arrive);

@@ -7,11 +7,12 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use muster_global_coordinator::store::embedded::Embedded;
-use muster_global_coordinator::store::{GenerationFilter, Mode, Store as _};
-use muster_protocol::fact::{AgentId, Hello};
+use muster_global_coordinator::store::{GenerationFilter, Mode, Overruled, Store as _};
+use muster_protocol::fact::{AgentId, Heartbeat, Hello};
 use muster_protocol::global::{Barrier, Command, Generation};
 use muster_protocol::identity::{Era, History, Timestamp};
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, RegionName};
+use muster_protocol::outcome::Override;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 
@@ -41,12 +42,30 @@ impl Drop for Both {
     }
 }
 
-/// A greeting, so many times in a thousand by the first life of its log.
+/// The first life of a log so many times in a thousand, or the second.
+fn life(chance: &mut Chance, first: u64) -> History {
+    History([if chance.permille(first) { 1 } else { 2 }; 16])
+}
+
+/// A sign of life.
+fn beat(chance: &mut Chance, region: &str, era: &Era) -> Heartbeat {
+    Heartbeat {
+        region: named(region),
+        agent: AgentId { name: "agent".to_owned(), instance: "f00d".to_owned() },
+        history: life(chance, 700),
+        shard: 0,
+        index: chance.within(1..=500),
+        address: String::new(),
+        era: chance.pick(&[Some(era.clone()), Some(Era::new("before")), None]).clone(),
+    }
+}
+
+/// A greeting.
 fn hello(chance: &mut Chance, region: &str, first: u64) -> Hello {
     Hello {
         region: named(region),
         agent: AgentId { name: "agent".to_owned(), instance: "f00d".to_owned() },
-        history: History([if chance.permille(first) { 1 } else { 2 }; 16]),
+        history: life(chance, first),
         shard: 0,
         head: chance.within(1..=500),
         machine_version: 1,
@@ -88,6 +107,22 @@ impl Both {
     async fn greet(&mut self, hello: &Hello) {
         let real = self.real.hello(hello).await.unwrap();
         assert_eq!(self.simulated.hello(hello), real, "seed {}: {hello:?}", self.seed);
+    }
+
+    async fn show_life(&mut self, beat: &Heartbeat) {
+        let real = self.real.heartbeats(std::slice::from_ref(beat)).await.unwrap();
+        let simulated: Vec<_> = self.simulated.heartbeat(beat).into_iter().collect();
+        assert_eq!(simulated, real, "seed {}: {beat:?}", self.seed);
+    }
+
+    async fn adopt(&mut self, region: &RegionName, history: History) {
+        let by = Override { actor: None, reason: "new disks".to_owned() };
+        let real = match self.real.adopt(region, history, &by).await.unwrap() {
+            Overruled::Done { changed } => Some(changed),
+            Overruled::NeverGreeted(_) => None,
+            other => panic!("seed {}: {other:?}", self.seed),
+        };
+        assert_eq!(self.simulated.adopt(region, history), real, "seed {}: {region} {history}", self.seed);
     }
 
     async fn transact(&mut self, chance: &mut Chance, era: &Era) {
@@ -144,6 +179,15 @@ async fn the_simulated_store_does_what_the_store_in_sqlite_does() {
                 let region = REGIONS[chance.below(REGIONS.len())];
                 let hello = hello(&mut chance, region, 900);
                 both.greet(&hello).await;
+            }
+            if chance.permille(100) {
+                let region = REGIONS[chance.below(REGIONS.len())];
+                let beat = beat(&mut chance, region, &era);
+                both.show_life(&beat).await;
+            }
+            if chance.permille(60) {
+                let region = named(REGIONS[chance.below(REGIONS.len())]);
+                both.adopt(&region, life(&mut chance, 700)).await;
             }
             both.transact(&mut chance, &era).await;
             both.compare().await;

@@ -2,11 +2,22 @@
 
 use std::time::Duration;
 
+use muster_protocol::entry::Snapshot;
 use muster_protocol::fact::Fact;
+use muster_protocol::identity::History;
+use muster_protocol::invariant::Invariant;
+use muster_protocol::region::Region;
+use muster_protocol::replica::{Input, Output, Replica};
 
 use super::World;
-use crate::event::{Down, Event, Fault, ToAgent};
+use crate::event::{Down, Event, Fault, ToAgent, ToClient};
+use crate::log::{Log, Read};
 use crate::network::{Link, Way};
+use crate::participant::{Participant, Role};
+use crate::sightings::Sight;
+
+/// Times that a log which is recovered is read anew because a replica doubts.
+const READ_ANEW_MAX: usize = 4;
 
 impl World {
     pub(super) fn fault(&mut self, fault: Fault) {
@@ -80,10 +91,14 @@ impl World {
             }
             Fault::Resume { region } => self.store.drain(&self.workload.regions[region], false),
             Fault::SetBack { region, by } => self.set_back(region, by),
+            Fault::Recover { region, keeps, history } => self.recover(region, keeps, history),
             Fault::RollBack { count } => {
                 self.scene.told.rolled_back = true;
-                let lost = self.store.roll_back(count);
+                let (lost, doubtful) = self.store.roll_back(count);
+                self.scene.truth.iter_mut().for_each(|truth| truth.doubtful = !doubtful.is_empty());
+                self.scene.told.doubtful = doubtful;
                 self.scene.note(|| format!("the store lost {lost} transactions"));
+                self.begin_again(|role, participant| !role.regional && participant.done);
             }
         }
     }
@@ -120,6 +135,57 @@ impl World {
                 let what = ToAgent::FollowerLost { follower: process.follower() };
                 self.scene.after(Duration::ZERO, Event::Agent { agent: agent.index, life: agent.life, what });
             }
+        }
+    }
+
+    /// What the operators' book says of a log that was set back or is gone: stop
+    /// all agents of the region, begin another life of its log above every index
+    /// that anybody has seen, or with an empty one, and start them again.
+    fn recover(&mut self, region: usize, keeps: bool, history: History) {
+        for agent in self.agents.iter_mut().filter(|agent| agent.region == region) {
+            let back_after = Duration::from_millis(self.scene.chance.within(50..=5_000));
+            agent.crash(&mut self.scene, back_after);
+        }
+        let name = self.workload.regions[region].clone();
+        let state = match self.read_all(region) {
+            Err(what) => return self.scene.violated(Invariant::NothingAcknowledgedIsLost, what),
+            Ok(_) if !keeps => Replica::new(Region::new(name, history, 0)).snapshot().0,
+            Ok(state) => state,
+        };
+        let seen = if keeps { self.store.highest(state.region.name(), state.region.history()) } else { 0 };
+        let base = state.region.index().max(seen);
+        self.scene.seen.sight(if keeps { Sight::RecoveredWhatIsLeft } else { Sight::RecoveredEmpty });
+        let anew = state.region.anew(history, base);
+        self.logs[region] = Log::anew(base, &Snapshot { hash: state.hash, region: anew.clone() }.encode());
+        self.scene.truth[region].begins_anew(anew, keeps);
+        self.begin_again(|role, _| role.region == region && role.regional);
+    }
+
+    /// Whoever went on by what was decided, and is lost where that was decided,
+    /// begins anew.
+    fn begin_again(&mut self, who: impl Fn(&Role, &Participant) -> bool) {
+        for (client, (role, participant)) in self.roles.iter().zip(&mut self.participants).enumerate() {
+            if who(role, participant) {
+                *participant = Participant::new(client, role.clone());
+                self.scene.after(Duration::ZERO, Event::Client { client, what: ToClient::Go });
+            }
+        }
+    }
+
+    /// The newest state that a region's log leads to.
+    fn read_all(&self, region: usize) -> Result<Snapshot, String> {
+        let truth = &self.scene.truth[region].region;
+        let Read { snapshot, entries, head } = self.logs[region].catch_up(0)?;
+        let mut replica = Replica::new(Region::new(truth.name().clone(), truth.history(), 0));
+        for _ in 0..READ_ANEW_MAX {
+            let input = Input::CaughtUp { snapshot: snapshot.clone(), entries: entries.clone(), head };
+            if !replica.step(input).iter().any(|output| matches!(output, Output::CatchUp { .. })) {
+                break;
+            }
+        }
+        match replica.region() == truth {
+            true => Ok(replica.snapshot().0),
+            false => Err(format!("the log of region {region} was read as something else than it is")),
         }
     }
 }

@@ -42,10 +42,11 @@ pub(crate) struct World {
     asleep: Vec<VecDeque<Event>>,
     coordinators: Vec<Coordinator>,
     participants: Vec<Participant>,
+    /// Who each of them is.
+    roles: Vec<Role>,
     operator: Operator,
     /// What the bus has carried, to be read once more.
     records: Vec<Event>,
-    restored: Restored,
 }
 
 impl World {
@@ -62,7 +63,7 @@ impl World {
         let coordinators: Vec<_> = (0..workload.coordinators)
             .map(|index| Coordinator::new(index, workload.crashes.min(4), names.clone()))
             .collect();
-        let mut participants = Vec::new();
+        let mut roles = Vec::new();
         for plan in &workload.barriers {
             for (region, people) in &plan.people {
                 let watches = |spec: &Spec| spec.regions.get(region).is_some_and(|slice| slice.liveness.is_some());
@@ -70,7 +71,7 @@ impl World {
                 let region_index = workload.regions.iter().position(|name| name == region).unwrap_or(0);
                 let mine: Vec<usize> =
                     agents.iter().filter(|agent| agent.region == region_index).map(|agent| agent.index).collect();
-                participants.extend(people.iter().map(|who| Role {
+                roles.extend(people.iter().map(|who| Role {
                     region: region_index,
                     region_name: region.clone(),
                     barrier: plan.spec.name.clone(),
@@ -86,7 +87,7 @@ impl World {
             }
         }
         let participants: Vec<_> =
-            participants.into_iter().enumerate().map(|(index, role)| Participant::new(index, role)).collect();
+            roles.iter().cloned().enumerate().map(|(index, role)| Participant::new(index, role)).collect();
         let operator = Operator::new(participants.len(), &mut scene.chance, &workload);
         Self {
             logs: vec![Log::default(); workload.regions.len()],
@@ -97,9 +98,9 @@ impl World {
             agents,
             coordinators,
             participants,
+            roles,
             operator,
             records: Vec::new(),
-            restored,
         }
     }
 
@@ -110,26 +111,14 @@ impl World {
         let storm = self.workload.storm;
         self.run_until(storm);
         self.calm();
-        let end = self.scene.now + if self.must_finish() { FINISH_WITHIN } else { Duration::from_secs(60) };
-        while self.scene.violation.is_none() && self.unfinished().is_some() {
+        let end = self.scene.now + FINISH_WITHIN;
+        while self.scene.violation.is_none() && self.unfinished().is_some() && self.scene.now < end {
             let step = self.scene.now + Duration::from_secs(1);
             self.run_until(step);
-            if self.scene.now >= end {
-                break;
-            }
         }
-        if self.scene.violation.is_some() || !self.must_finish() {
-            return;
-        }
-        if let Some(what) = self.unfinished() {
+        if let (None, Some(what)) = (&self.scene.violation, self.unfinished()) {
             self.scene.violated(Invariant::Live, what);
         }
-    }
-
-    /// A region whose log was set back stops, and what needs it waits; so does
-    /// what a store lost the definition of.
-    fn must_finish(&self) -> bool {
-        self.restored == Restored::Nothing
     }
 
     fn begin(&mut self) {
@@ -188,8 +177,8 @@ impl World {
                 Some(participant) => participant.meet(&mut self.scene, what),
                 None => self.operator.meet(&mut self.scene, what),
             },
-            Event::Log { region, agent, life, call, request } => {
-                if let Some(answer) = self.log(region, agent, life, request) {
+            Event::Log { region, history, agent, life, call, request } => {
+                if let Some(answer) = self.log((region, history), agent, life, request) {
                     let what = ToAgent::Answered { call, answer };
                     self.scene.send(Link::AgentLog(agent), Way::Back, Event::Agent { agent, life, what });
                 }
@@ -230,6 +219,9 @@ impl World {
     fn coordinator_meets(&mut self, index: usize, life: u32, what: ToCoordinator) {
         let coordinator = &mut self.coordinators[index];
         if life != coordinator.life && life != u32::MAX {
+            if let ToCoordinator::Read(up) = what {
+                self.read_again(*up);
+            }
             return;
         }
         if coordinator.paused_until.is_some() {
@@ -255,10 +247,11 @@ impl World {
         if !self.operator.is_done() {
             return Some("the operator waits for an answer".to_owned());
         }
-        if let Some(one) = self.participants.iter().find(|one| !one.done) {
+        let doubtful = |barrier: &BarrierName| self.scene.told.doubtful.contains(barrier);
+        if let Some(one) = self.participants.iter().find(|one| !one.done && !doubtful(one.barrier())) {
             return Some(format!("a participant waits: {}", one.about()));
         }
-        for plan in &self.workload.barriers {
+        for plan in self.workload.barriers.iter().filter(|plan| !doubtful(&plan.spec.name)) {
             let region = plan.home().and_then(|home| self.workload.regions.iter().position(|name| name == home));
             let decided_here =
                 region.and_then(|region| self.scene.truth[region].region.regional_barrier(&plan.spec.name));
@@ -267,7 +260,10 @@ impl World {
             let counts = |one: &&Generation| !plan.home().is_some_and(|home| one.waives(home));
             for one in barriers.flat_map(|barrier| barrier.generations.values()).filter(counts) {
                 let planned = one.id.key.is_some() || one.id.n <= plan.until_n;
-                if planned && !one.settled && (one.decided.is_some() || one.id.key.is_none()) {
+                // Regions that applied an end which was lost keep it, and nobody
+                // can settle the other.
+                let settled = one.settled || one.decided.is_some() && self.scene.told.was_decided_anew(&one.id);
+                if planned && !settled && (one.decided.is_some() || one.id.key.is_none()) {
                     return Some(format!("{} is {}", one.id, one.state().as_str()));
                 }
             }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use muster_protocol::entry::Body;
 use muster_protocol::global::{Change, Command, Step};
-use muster_protocol::identity::Epoch;
+use muster_protocol::identity::{Epoch, History};
 use muster_protocol::invariant::Invariant;
-use muster_protocol::name::BarrierName;
+use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::outcome::{BreakReason, Outcome, Verdict};
 use muster_protocol::replica::{Appended, Logged};
 use muster_protocol::spec::Leaf;
@@ -22,7 +22,17 @@ use crate::truth::{Truth, follows_a_break};
 
 impl World {
     /// One request at a region's log: all of it, or nothing.
-    pub(super) fn log(&mut self, region: usize, agent: usize, life: u32, request: LogRequest) -> Option<LogAnswer> {
+    /// What was meant for another life of the log never arrives.
+    pub(super) fn log(
+        &mut self,
+        (region, history): (usize, History),
+        agent: usize,
+        life: u32,
+        request: LogRequest,
+    ) -> Option<LogAnswer> {
+        if self.scene.truth[region].region.history() != history {
+            return None;
+        }
         let now = self.scene.now;
         let log = &mut self.logs[region];
         log.expire(now);
@@ -176,7 +186,21 @@ impl World {
             StoreRequest::Unanswered { only } => StoreAnswer::Unanswered(self.store.unanswered(only.as_ref())),
             StoreRequest::Due => StoreAnswer::Due(self.store.due(now)),
             StoreRequest::Look { barrier, key } => StoreAnswer::Looked(self.store.look(&barrier, key.as_ref())),
+            StoreRequest::Adopt { region, history } => StoreAnswer::Adopted(self.adopt(&region, history)),
         })
+    }
+
+    /// Another life of a region's log counts from now on.
+    fn adopt(&mut self, region: &RegionName, history: History) -> Option<bool> {
+        let adopted = self.store.adopt(region, history);
+        self.scene.note(|| format!("adopt {history} of {region}: {adopted:?}"));
+        self.scene.seen.sight_if(adopted.is_none(), Sight::AdoptedTooEarly);
+        let at = self.workload.regions.iter().position(|name| name == region);
+        if let (Some(true), Some(truth)) = (adopted, at.and_then(|at| self.scene.truth.get_mut(at))) {
+            truth.adopted();
+            self.scene.seen.sight(Sight::Adopted);
+        }
+        adopted
     }
 
     /// Decisions are durable: each is held against what is true of its regions.
@@ -205,7 +229,7 @@ impl World {
                         let at = self.workload.regions.iter().position(|name| *name == leaf.region).unwrap_or(0);
                         let waived = release.waived.get(&leaf.region).is_some_and(String::is_empty);
                         let truth = &self.scene.truth[at];
-                        waived || truth.forked || truth.promised(name, *n, leaf.zone.as_ref())
+                        waived || truth.promised(name, *n, leaf.zone.as_ref())
                     };
                     let holds = spec.release_when.holds(spec.regions.keys(), &promised)
                         || release.forced.is_some()
@@ -295,14 +319,24 @@ impl World {
         };
         let living: Vec<usize> = self.coordinators.iter().filter(|one| one.is_up()).map(|one| one.index).collect();
         if living.is_empty() {
-            return;
+            return self.read_again(up);
         }
         // A member that was put out of the group may go on reading for a while.
         let zombie = !self.scene.calm && self.scene.chance.permille(100);
         let coordinator = if zombie { *self.scene.chance.pick(&living) } else { living[part % living.len()] };
         let life = self.coordinators[coordinator].life;
-        let what = ToCoordinator::Read(Box::new(up));
+        let what = ToCoordinator::Read(Box::new(up.clone()));
         let event = Event::Coordinator { coordinator, life, what };
-        self.scene.send(Link::CoordinatorBus(coordinator), Way::Back, event);
+        if !self.scene.send(Link::CoordinatorBus(coordinator), Way::Back, event) {
+            self.read_again(up);
+        }
+    }
+
+    /// What the bus has is read until somebody has dealt with it. Everything but
+    /// an end is told again, and may be lost here.
+    pub(super) fn read_again(&mut self, up: Up) {
+        if matches!(&up, Up::Report(report) if report.outcome.is_some()) {
+            self.scene.after(Duration::from_secs(1), Event::Up(up));
+        }
     }
 }
