@@ -131,10 +131,8 @@ impl Api {
         if let Some(found) = self.find(barrier, reference) {
             return Ok(Place::Here(found));
         }
-        if self.has_forgotten(barrier, reference) {
-            let detail = format!("{barrier}@{reference} ended and is past its retention");
-            return Err(Failure::new(Code::Expired, detail));
-        }
+        // Nothing is said here of a number that is forgotten: what looks like one
+        // may be a key, and of which kind the barrier is, is not kept.
         // The subscription comes before the question, so that an opening in
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
@@ -192,13 +190,6 @@ impl Api {
 
     fn find(&self, barrier: &BarrierName, reference: &Reference) -> Option<GenerationId> {
         self.handle.read(|region| find(region, barrier, reference))
-    }
-
-    fn has_forgotten(&self, barrier: &BarrierName, reference: &Reference) -> bool {
-        self.handle.read(|region| {
-            let known = region.barrier(barrier).zip(reference.number());
-            known.is_some_and(|(barrier, n)| barrier.has_forgotten(n))
-        })
     }
 
     async fn word(&self, barrier: &BarrierName, reference: &Reference, purpose: Purpose) -> Word {
@@ -410,6 +401,9 @@ fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, wor
         (Purpose::Wait | Purpose::Look, _) => (Code::NotOpenYet, "is not open in this region yet"),
         (Purpose::Arrive | Purpose::Open, Word::Away) => {
             (Code::CannotOpen, "is not open here, and no coordinator answers to open it")
+        }
+        (Purpose::Withdraw, Word::Away) => {
+            (Code::Unavailable, "is not known here, and no coordinator answers to say whether it exists")
         }
         (Purpose::Arrive | Purpose::Open | Purpose::Withdraw, _) => {
             (Code::Behind, "exists, but this region has not heard of it yet")

@@ -20,7 +20,7 @@ use muster_protocol::global::{self, Barrier};
 use muster_protocol::identity::Writer;
 use muster_protocol::name::BarrierName;
 use muster_protocol::region::{Command, Refusal, Region, Regional, Reply};
-use muster_protocol::spec::Generations;
+use muster_protocol::spec::{Generations, Spec};
 use muster_telemetry::TraceContext;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -132,10 +132,12 @@ impl Api {
 /// Why a regional barrier has no such generation.
 pub(super) fn absent(region: &Region, decider: &Barrier, reference: &Reference) -> Problem {
     let name = &decider.name;
-    let number = reference.number();
-    let forgotten = number.is_some_and(|n| region.barrier(name).is_some_and(|known| known.has_forgotten(n)));
+    let forgotten = |n| n > 0 && region.barrier(name).is_some_and(|known| known.has_forgotten(n));
+    let numbered = |spec: &Spec| !matches!(spec.generations, Generations::Keyed { .. });
     match decider.spec() {
-        _ if forgotten => Problem::new(Code::Expired, format!("{name}@{reference} ended and is past its retention")),
+        Some(spec) if numbered(spec) && reference.number().is_some_and(forgotten) => {
+            Problem::new(Code::Expired, format!("{name}@{reference} ended and is past its retention"))
+        }
         None if decider.revision == 0 => refusal::not_defined(name),
         None => Problem::new(Code::Deleted, format!("{name} was deleted, and {reference} is not kept")),
         Some(_) => {

@@ -1,5 +1,6 @@
 //! Barriers of scope regional, while bus and coordinator are away.
 
+use muster_protocol::fact::Closed;
 use muster_protocol::region::Region;
 use serde_json::{Value, json};
 
@@ -72,6 +73,22 @@ async fn a_key_opens_fills_and_releases_in_its_region_alone() {
     assert_eq!(agent.get(&format!("{B}/generations?cursor=2&state=released")).await.1["items"][0]["generation"], "k");
     let open = agent.get("/v1/generations?scope=regional").await.1;
     assert_eq!(open["items"].as_array().unwrap().len(), 1, "{open}");
+    agent.stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_looks_like_a_forgotten_number_is_a_key() {
+    let (_world, agent) = region_with(json!({})).await;
+    assert_eq!(arrive(&agent, "k", "1", Value::Null).await.0, 201);
+    assert_eq!(code(&agent.get(&format!("{B}/generations/0/wait?wait=0s")).await), (408, "not-open-yet"));
+    assert_eq!(arrive(&agent, "0", "1", Value::Null).await.1["generation"], "0", "all up to 0 is forgotten");
+
+    agent.open(1, slice("[1-2]")).await;
+    let generation = GenerationId { barrier: "etl/map".parse().unwrap(), n: 7, key: None, round: 0 };
+    let closed = Closed { generation, regions: vec![region()], kept: Vec::new() };
+    assert_eq!(agent.submit(Command::Fact(Fact::Closed(closed))).await, Reply::Done { changed: true });
+    let seven = agent.call("PUT", "/v1/barriers/etl/map/generations/7/arrivals/1", Value::Null).await;
+    assert_eq!(code(&seven), (503, "cannot-open"), "only the coordinator knows whether it is one: {}", seven.1);
     agent.stopped().await;
 }
 
