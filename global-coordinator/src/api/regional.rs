@@ -65,7 +65,9 @@ pub(super) async fn define(coordinator: &Coordinator, spec: &Spec, call: Call) -
     };
     if is_global(coordinator, name).await? {
         let detail = format!("{name} is defined with scope global, and a name is global or regional everywhere");
-        return Err(Problem::new(Code::Conflict, detail).hint("use another name, or delete the global one").into());
+        return Err(Problem::new(Code::Conflict, detail)
+            .hint("use another name; one that is deleted keeps its scope")
+            .into());
     }
     to_region(coordinator, region, &without_region(call)).await
 }

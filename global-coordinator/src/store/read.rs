@@ -103,7 +103,7 @@ pub(super) async fn generation<T: Transaction>(
         return Ok((None, End::Rollback));
     };
     let spec = barrier.specs.get(&barrier.revision);
-    let keyed = spec.is_some_and(|spec| matches!(spec.generations, Generations::Keyed { .. }));
+    let keyed = spec.is_some_and(|spec| spec.generations.are_keyed());
     let query = Query::new("select opened_at, namespace, name, n from generations where namespace = ")
         .bind(name.namespace())
         .push(" and name = ")

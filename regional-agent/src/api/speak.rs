@@ -83,7 +83,7 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
         }
         Refusal::StaleAttempt { known } => Problem::new(
             Code::StaleAttempt,
-            format!("{who} has arrived at {id} with attempt {known}, which is later than {attempt}"),
+            format!("{who} is at attempt {known} in {id}, which is later than {attempt}"),
         )
         .with("attempt", *known),
         Refusal::Withdrawn { through } => Problem::new(
@@ -118,7 +118,7 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
             .hint("stop working: another worker has taken the place"),
         Refusal::SessionLost => Problem::new(
             Code::SessionLost,
-            format!("the session does not work for {who} in {id} any more: it fell silent or was ended"),
+            format!("the session does not work for {who} in {id}: it never did, fell silent or was ended"),
         )
         .hint("stop working; open a new session to begin again"),
         Refusal::VersionTooLow => version_too_low(region),

@@ -294,7 +294,7 @@ impl World {
 
     fn is_keyed(&self, name: &str) -> bool {
         let barrier = self.barriers.get(&name.parse().unwrap()).and_then(Barrier::spec);
-        barrier.is_some_and(|spec| matches!(spec.generations, Generations::Keyed { .. }))
+        barrier.is_some_and(|spec| spec.generations.are_keyed())
     }
 
     /// A generation by its number, its key, or `key~round`.

@@ -133,6 +133,14 @@ pub enum Generations {
     },
 }
 
+impl Generations {
+    /// Whether people call them by key, not by number.
+    #[must_use]
+    pub fn are_keyed(&self) -> bool {
+        matches!(self, Self::Keyed { .. })
+    }
+}
+
 /// How participants' sessions are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -34,7 +34,13 @@ pub fn problem(barrier: &BarrierName, refusal: &Refusal) -> Problem {
             .hint("send {\"key\": \"…\"}"),
         Refusal::NotKeyed => {
             Problem::new(Code::BadRequest, format!("{barrier} has no keys: its generations are numbered"))
-                .hint("leave `key` out, or define it with `generations: keyed`")
+                .hint("leave `key` out; a barrier that is defined with `generations: keyed` has keys")
+        }
+        Refusal::KindStays { keyed } => {
+            let kind = if *keyed { "have keys" } else { "are numbered" };
+            let detail = format!("the generations of {barrier} {kind}, and that stays, though it be deleted");
+            Problem::new(Code::Conflict, detail)
+                .hint("use another name; 7 would mean the key to some callers, the seventh generation to others")
         }
         Refusal::UnknownRegion { region, declared } => {
             unknown_region(region.as_str(), declared.iter().map(RegionName::as_str))

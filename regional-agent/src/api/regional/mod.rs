@@ -20,7 +20,7 @@ use muster_protocol::global::{self, Barrier};
 use muster_protocol::identity::Writer;
 use muster_protocol::name::BarrierName;
 use muster_protocol::region::{Command, Refusal, Region, Regional, Reply};
-use muster_protocol::spec::{Generations, Spec};
+use muster_protocol::spec::Generations;
 use muster_telemetry::TraceContext;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -109,7 +109,7 @@ impl Api {
     /// One name space: a name is of one scope everywhere.
     fn taken(&self, barrier: &BarrierName, scope: &str) -> Problem {
         let detail = format!("{barrier} is a barrier of scope {scope} in {}; a name has one scope", self.region);
-        Problem::new(Code::Conflict, detail).hint("use another name")
+        Problem::new(Code::Conflict, detail).hint("use another name; one that is deleted keeps its scope")
     }
 
     /// Opens a key of a regional barrier, or finds the one that is open.
@@ -133,9 +133,8 @@ impl Api {
 pub(super) fn absent(region: &Region, decider: &Barrier, reference: &Reference) -> Problem {
     let name = &decider.name;
     let forgotten = |n| n > 0 && region.barrier(name).is_some_and(|known| known.has_forgotten(n));
-    let numbered = |spec: &Spec| !matches!(spec.generations, Generations::Keyed { .. });
     match decider.spec() {
-        Some(spec) if numbered(spec) && reference.number().is_some_and(forgotten) => {
+        Some(spec) if !spec.generations.are_keyed() && reference.number().is_some_and(forgotten) => {
             Problem::new(Code::Expired, format!("{name}@{reference} ended and is past its retention"))
         }
         None if decider.revision == 0 => refusal::not_defined(name),

@@ -427,4 +427,9 @@ pub enum Refusal {
     /// The report comes from another life of the region's log, or from a
     /// region the generation does not have.
     ForeignReport,
+    /// The generations of a name are numbered or have keys, once and for all.
+    KindStays {
+        /// Whether they have keys.
+        keyed: bool,
+    },
 }

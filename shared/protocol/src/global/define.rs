@@ -67,6 +67,12 @@ impl Work<'_> {
     }
 
     fn admit(&self, spec: &Spec) -> Result<(), Refusal> {
+        // Callers say `7` for the seventh generation and for the key 7: what was
+        // one must not become the other, deleted or not.
+        let last = self.barrier.specs.get(&self.barrier.revision).filter(|_| self.barrier.next_n > 1);
+        if let Some(last) = last.filter(|last| last.generations.are_keyed() != spec.generations.are_keyed()) {
+            return Err(Refusal::KindStays { keyed: last.generations.are_keyed() });
+        }
         match spec.regions.keys().find(|region| !self.context.regions.contains_key(*region)) {
             None => Ok(()),
             Some(region) => Err(Refusal::UnknownRegion {

@@ -264,6 +264,23 @@ fn numbers_never_restart_with_the_name() {
 }
 
 #[test]
+fn what_is_numbered_gets_no_keys_under_its_name() {
+    let mut world = World::new(Generations::Cyclic);
+    let define = |generations| Command::Define { spec: Box::new(spec(generations)), expect: Expect::Anything };
+    let keyed = Generations::Keyed { max_open: 16 };
+    assert_eq!(world.run(define(keyed)).reply, Err(Refusal::KindStays { keyed: false }));
+    assert!(world.run(define(Generations::Single)).reply.is_ok(), "numbered as before");
+    world.run(Command::Delete { force: true, by: by("no longer needed") });
+    assert_eq!(world.run(define(keyed)).reply, Err(Refusal::KindStays { keyed: false }), "1 is still a number");
+
+    let mut world = World::new(keyed);
+    assert!(world.run(define(Generations::Cyclic)).reply.is_ok(), "no key was ever used");
+    let mut world = World::new(keyed);
+    world.run(Command::Open { key: Some("7".parse().unwrap()) });
+    assert_eq!(world.run(define(Generations::Cyclic)).reply, Err(Refusal::KindStays { keyed: true }));
+}
+
+#[test]
 fn a_deleted_cyclic_barrier_opens_nothing_more() {
     let mut world = World::new(Generations::Cyclic);
     world.run(Command::Delete { force: true, by: by("") });
