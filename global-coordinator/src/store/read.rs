@@ -7,7 +7,7 @@ use muster_protocol::generation::State;
 use muster_protocol::global::Barrier;
 use muster_protocol::identity::Timestamp;
 use muster_protocol::name::{BarrierName, Key};
-use muster_protocol::spec::{Generations, Spec};
+use muster_protocol::spec::Spec;
 use muster_wire::reference::Reference;
 
 use super::backend::{End, Transaction};
