@@ -141,14 +141,17 @@ impl Region {
     }
 
     fn closed(&mut self, closed: &Closed, effects: &mut Vec<Effect>) -> bool {
-        let id = &closed.generation;
+        let (id, watched) = (&closed.generation, self.machine_version >= 2);
         let Some(barrier) = self.barriers.get_mut(&id.barrier) else { return false };
         // It says all that an earlier one said, and more.
         if id.n <= barrier.forgotten {
             return false;
         }
+        // What was forgotten here stays so, though a database that lost its
+        // collection keeps it: it could end in a second way.
+        let kept = closed.kept.iter().copied().filter(|n| !watched || !barrier.has_forgotten(*n)).collect();
         barrier.forgotten = id.n;
-        barrier.kept = closed.kept.iter().copied().collect();
+        barrier.kept = kept;
         let gone: Vec<u64> = barrier.generations.range(..=id.n).map(|(n, _)| *n).collect();
         for n in gone.into_iter().filter(|n| !closed.kept.contains(n)) {
             // Its end never came here: whoever waits for it must look again.

@@ -369,8 +369,10 @@ fn what_is_forgotten_stays_forgotten() {
         assert_eq!(refused(world.run(Command::Arrive(arrive(n, "a")))), Refusal::Expired);
     }
     assert_eq!(numbers(&world), [2, 5, 6]);
-    assert_eq!(world.run(closed(5, &[])), Reply::Done { changed: true });
+    assert_eq!(world.run(closed(5, &[1])), Reply::Done { changed: true });
     assert_eq!(numbers(&world), [6], "what is not kept goes, whatever the region thought of it");
+    let back = world.region.heard(&opened(1, &slice(Participants::Count(1))));
+    assert_eq!(back, Heard::Known, "a database that lost its collection does not bring it back");
     let woken = world.effects.iter().filter_map(|effect| match effect {
         Effect::Ended { n, .. } => Some(*n),
         _ => None,
