@@ -197,10 +197,7 @@ impl Truth {
         if let Some(at) = invariant::counted_elsewhere(region, |at| self.submitted.get(&at).copied()) {
             findings.push((Invariant::GenerationsApart, format!("an arrival counts in another generation: {at}")));
         }
-        // What was forgotten once need not be there, though a store that lost its
-        // collection says that it is kept.
-        let gone = |one: &&Acknowledged| !self.forgotten.contains(&(one.barrier.clone(), one.n));
-        if let Some(lost) = self.acknowledged.iter().filter(|one| !one.is_kept(region)).find(gone) {
+        if let Some(lost) = self.acknowledged.iter().find(|one| !one.is_kept(region)) {
             findings.push((Invariant::NothingAcknowledgedIsLost, format!("{lost:?} is gone")));
         }
         for (name, barrier) in region.barriers() {
@@ -208,10 +205,7 @@ impl Truth {
             for n in 1..=newest {
                 if barrier.has_forgotten(n) {
                     self.forgotten.insert((name.clone(), n));
-                } else if barrier.generation(n).is_some()
-                    && self.forgotten.contains(&(name.clone(), n))
-                    && !self.doubtful
-                {
+                } else if barrier.generation(n).is_some() && self.forgotten.contains(&(name.clone(), n)) {
                     findings.push((Invariant::Bounded, format!("{name} {n} was forgotten and is back")));
                 }
             }

@@ -268,8 +268,8 @@ impl World {
                 }
             }
         }
-        if let Some((_, command)) = self.store.due(self.scene.clock()).first() {
-            return Some(format!("the store owes {command:?}"));
+        if let Some((name, command)) = self.store.due(self.scene.clock()).iter().find(|(name, _)| !doubtful(name)) {
+            return Some(format!("the store owes {name} {command:?}"));
         }
         for agent in &self.agents {
             let Some(process) = &agent.process else { return Some(format!("agent {} is down", agent.index)) };
