@@ -21,6 +21,7 @@ pub mod otlp;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod replay;
 #[cfg(test)]
 mod scenarios;
 pub mod services;

@@ -207,6 +207,12 @@ impl Processes {
         }
     }
 
+    /// What its topics begin with, and its database is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What all keys of a region's etcd begin with.
     #[must_use]
     pub fn etcd_prefix(&self) -> String {

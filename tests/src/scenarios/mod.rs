@@ -16,6 +16,7 @@ mod failing;
 mod forgetting;
 mod overruling;
 mod regional;
+mod repeating;
 mod restoring;
 mod retrying;
 mod ruling;

@@ -1,0 +1,74 @@
+//! The records that an installation's topics hold, sent again: doubled, late and
+//! in another order, as a broker may that was asked for at least once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Message, OwnedMessage};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+/// How long the broker is asked for something.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Sends every record of the topics that begin with `prefix` again, up to
+/// `times` times, in an order of chance. Returns how many were sent.
+///
+/// # Errors
+/// The broker does not answer.
+pub async fn replay(broker: &str, prefix: &str, times: usize, seed: u64) -> anyhow::Result<usize> {
+    let (broker, prefix) = (broker.to_owned(), prefix.to_owned());
+    tokio::task::spawn_blocking(move || {
+        let mut chance = StdRng::seed_from_u64(seed);
+        let records = read(&broker, &prefix)?;
+        let again = |record| vec![record; chance.random_range(1..=times)];
+        let mut records: Vec<OwnedMessage> = records.into_iter().flat_map(again).collect();
+        records.shuffle(&mut chance);
+        send(&broker, &records)?;
+        Ok(records.len())
+    })
+    .await?
+}
+
+/// Everything that is there now.
+fn read(broker: &str, prefix: &str) -> anyhow::Result<Vec<OwnedMessage>> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", broker).set("group.id", "replay").set("enable.auto.commit", "false");
+    let consumer: BaseConsumer = config.create().context("make a consumer")?;
+    let metadata = consumer.fetch_metadata(None, ANSWER).context("ask which topics there are")?;
+    let (mut places, mut left) = (TopicPartitionList::new(), 0);
+    for topic in metadata.topics().iter().filter(|topic| topic.name().starts_with(prefix)) {
+        for partition in topic.partitions() {
+            let (low, high) = consumer.fetch_watermarks(topic.name(), partition.id(), ANSWER)?;
+            places.add_partition_offset(topic.name(), partition.id(), Offset::Offset(low))?;
+            left += usize::try_from(high - low)?;
+        }
+    }
+    consumer.assign(&places)?;
+    let (mut records, until) = (Vec::with_capacity(left), Instant::now() + ANSWER);
+    // What was compacted away, or is no record, is counted and never comes.
+    while records.len() < left && Instant::now() < until {
+        match consumer.poll(Duration::from_millis(500)) {
+            Some(record) => records.push(record.context("read a record")?.detach()),
+            None => break,
+        }
+    }
+    Ok(records)
+}
+
+fn send(broker: &str, records: &[OwnedMessage]) -> anyhow::Result<()> {
+    let producer: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", broker).create().context("make a producer")?;
+    for record in records {
+        let mut again = BaseRecord::<[u8], [u8]>::to(record.topic()).partition(record.partition());
+        again.key = record.key();
+        again.payload = record.payload();
+        again.headers = record.headers().cloned();
+        producer.send(again).map_err(|(error, _)| error).context("send a record again")?;
+    }
+    producer.flush(ANSWER).context("send the records again")
+}
