@@ -371,14 +371,22 @@ impl Store {
 
     /// Loses the latest transactions and begins another era, as a failover to a
     /// lagging replica does. Returns how many were lost, and the barriers of
-    /// which a definition or a collection was.
+    /// which a definition, a collection or the first greeting of a region was.
     pub(crate) fn roll_back(&mut self, count: usize) -> (usize, BTreeSet<BarrierName>) {
         let past = self.past.as_mut().map(std::mem::take).unwrap_or_default();
         let count = count.min(past.len());
         let mut doubtful = BTreeSet::new();
         if let Some(tables) = past.get(past.len() - count) {
             let lost = std::mem::replace(&mut self.tables, tables.clone());
-            let behind = |row: &&Barrier| self.tables.barriers.get(&row.name).is_none_or(|back| is_behind(back, row));
+            let greeted = |tables: &Tables, region: &RegionName| {
+                tables.regions.get(region).is_some_and(|one| one.history.is_some())
+            };
+            let stranger = |region: &RegionName| greeted(&lost, region) && !greeted(&self.tables, region);
+            let behind = |row: &&Barrier| {
+                let back = self.tables.barriers.get(&row.name);
+                let mut regions = row.specs.values().flat_map(|spec| spec.regions.keys());
+                back.is_none_or(|back| is_behind(back, row)) || regions.any(stranger)
+            };
             doubtful = lost.barriers.values().filter(behind).map(|row| row.name.clone()).collect();
             // Who is drained is said again.
             for (region, declared) in &mut self.tables.regions {

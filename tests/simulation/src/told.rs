@@ -20,8 +20,9 @@ pub(crate) struct Told {
     heard: BTreeMap<(usize, BarrierName, u64), Digest>,
     /// The store lost transactions: what was decided may be decided anew.
     pub(crate) rolled_back: bool,
-    /// Barriers of which it lost a definition or a collection: what regions know
-    /// by those, the present ones may not fit.
+    /// Barriers of which it lost a definition, a collection, the first greeting of
+    /// a region, or a number that may be given again: what regions know of them,
+    /// the present ones may not fit.
     pub(crate) doubtful: BTreeSet<BarrierName>,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Truth {
     /// An agent goes on with what it had of the log before that, and can't know.
     pub(crate) forked: bool,
     former: Former,
-    /// The store lost a definition or a collection of some barrier.
+    /// The store lost of some barrier what may not come again as it was.
     pub(crate) doubtful: bool,
 }
 

@@ -6,6 +6,7 @@ use muster_protocol::entry::Snapshot;
 use muster_protocol::fact::Fact;
 use muster_protocol::identity::History;
 use muster_protocol::invariant::Invariant;
+use muster_protocol::name::BarrierName;
 use muster_protocol::region::Region;
 use muster_protocol::replica::{Input, Output, Replica};
 
@@ -94,7 +95,10 @@ impl World {
             Fault::Recover { region, keeps, history } => self.recover(region, keeps, history),
             Fault::RollBack { count } => {
                 self.scene.told.rolled_back = true;
-                let (lost, doubtful) = self.store.roll_back(count);
+                let openings = self.numbers_that_may_be_given_again();
+                let (lost, mut doubtful) = self.store.roll_back(count);
+                let back = self.numbers_that_may_be_given_again();
+                doubtful.extend(openings.into_iter().filter(|one| !back.contains(one)).map(|(name, _)| name));
                 self.scene.truth.iter_mut().for_each(|truth| truth.doubtful = !doubtful.is_empty());
                 self.scene.told.doubtful = doubtful;
                 self.scene.note(|| format!("the store lost {lost} transactions"));
@@ -117,6 +121,13 @@ impl World {
         for event in std::mem::take(&mut self.asleep[sleeper]) {
             self.meet(event);
         }
+    }
+
+    /// The next number of each barrier whose generations are told apart by more
+    /// than that: by their keys, or by what they were defined as.
+    fn numbers_that_may_be_given_again(&self) -> Vec<(BarrierName, u64)> {
+        let plans = self.workload.barriers.iter().filter(|plan| !plan.keys.is_empty() || !plan.later.is_empty());
+        plans.filter_map(|plan| self.store.barrier(&plan.spec.name)).map(|row| (row.name.clone(), row.next_n)).collect()
     }
 
     fn set_back(&mut self, region: usize, by: u64) {
