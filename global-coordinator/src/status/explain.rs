@@ -59,7 +59,7 @@ fn lines(view: &View<'_>, parts: &[Part<'_>], heard: &[Participant]) -> Vec<Stri
     } else if !view.row.generation.closed {
         let behind: Vec<String> = parts.iter().filter(|part| !part.applied).map(|p| p.name.to_string()).collect();
         if !behind.is_empty() {
-            lines.push(format!("{} will hear of it as soon as it can be reached.", names(&behind)));
+            lines.push(format!("{} will hear of it once reached.", names(&behind)));
         }
     } else {
         lines.push("Who arrived when is past its retention; the verdict is kept longer.".to_owned());

@@ -77,7 +77,8 @@ pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, c
         return api.coordinator.forward(&call).await;
     };
     api.with_details(&id)?;
-    let page = api.handle.read(|region| page(region, &api.sessions, &id, &parameters));
+    let limit = page_limit(parameters.limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let page = api.handle.read(|region| page(region, &api.sessions, &id, &parameters, limit));
     Ok(axum::Json(page).into_response())
 }
 
@@ -86,8 +87,8 @@ fn page(
     sessions: &Sessions,
     id: &GenerationId,
     parameters: &ParticipantsParameters,
+    limit: usize,
 ) -> Page<answer::Participant> {
-    let limit = parameters.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
     let generation = region.generation(&id.barrier, id.n);
     let Some((barrier, generation)) = region.barrier(&id.barrier).zip(generation) else {
         return Page { items: Vec::new(), cursor: None };
@@ -108,6 +109,15 @@ fn page(
     let more = wanted.next().is_some();
     let cursor = page.last().filter(|_| more).map(ToString::to_string);
     Page { items: page.into_iter().map(|who| roll.participant(who)).collect(), cursor }
+}
+
+/// How many rows of a list one page has.
+pub(super) fn page_limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
+    let limit = asked.unwrap_or(default);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Failure::new(Code::BadRequest, format!("limit: a page has 1 to {max} rows; follow `cursor` for more")))
 }
 
 impl Api {

@@ -92,10 +92,12 @@ pub(super) fn refused(state: &Region, about: &About<'_>, refusal: &Refusal) -> F
         )
         .hint("arrive with a higher attempt")
         .with("attempt", *through),
-        Refusal::Sealed => Problem::new(
-            Code::Sealed,
-            format!("{region} is complete in {id} and has promised so: nothing can be withdrawn; wait for the outcome"),
-        ),
+        Refusal::Sealed => {
+            let whole = generation.is_some_and(|generation| generation.completed().is_some());
+            let part = if whole { region.to_string() } else { format!("the zone of {who}") };
+            let detail = format!("{part} is complete in {id} and has promised so: nothing can be withdrawn");
+            Problem::new(Code::Sealed, detail).hint("wait for the outcome")
+        }
         Refusal::AlreadyReleased => {
             Problem::new(Code::AlreadyDecided, format!("{id} was released; nothing can be withdrawn"))
         }

@@ -15,6 +15,7 @@ use muster_wire::request::Open;
 use serde::Deserialize;
 
 use super::super::Api;
+use super::super::read::page_limit;
 use super::overrule::unexpected;
 use super::status::{Seen, row};
 use crate::clock::wall_clock;
@@ -71,11 +72,7 @@ pub(in super::super) async fn history(
     let HistoryParameters { state, limit, cursor, region } = extract::query(&call.uri)?;
     api.own_region(region.as_ref())?;
     let states = state.as_deref().map_or(Ok(Vec::new()), states)?;
-    let limit = limit.unwrap_or(LIMIT_DEFAULT);
-    if limit == 0 || limit > LIMIT_MAX {
-        let detail = format!("limit: a page has 1 to {LIMIT_MAX} rows; follow `cursor` for more");
-        return Err(Failure::new(Code::BadRequest, detail));
-    }
+    let limit = page_limit(limit, LIMIT_DEFAULT, LIMIT_MAX)?;
     let mut items: Vec<GenerationRow> = api.handle.read(|region| {
         let generations = region.barrier(&name).into_iter().flat_map(|barrier| barrier.generations().rev());
         let older = generations.filter(|one| cursor.is_none_or(|cursor| one.id().n < cursor));

@@ -68,6 +68,11 @@ async fn a_key_opens_fills_and_releases_in_its_region_alone() {
     let history = agent.get(&format!("{B}/generations")).await.1;
     let rows: Vec<&Value> = history["items"].as_array().unwrap().iter().map(|row| &row["generation"]).collect();
     assert_eq!(rows, ["next", "k"]);
+    for list in
+        ["generations?limit=0", "generations/k/participants?limit=0", "generations/k/participants?limit=9999999"]
+    {
+        assert_eq!(code(&agent.get(&format!("{B}/{list}")).await), (400, "bad-request"), "{list}");
+    }
     let page = agent.get(&format!("{B}/generations?limit=1")).await.1;
     assert_eq!(page["cursor"], "2");
     assert_eq!(agent.get(&format!("{B}/generations?cursor=2&state=released")).await.1["items"][0]["generation"], "k");

@@ -27,11 +27,7 @@ pub struct Document {
 pub fn documents(text: &str) -> Result<Vec<Document>, Problem> {
     let values = match looks_like_json(text) {
         true => vec![json(text)?],
-        false => serde_saphyr::from_multiple_with_options::<Strict>(text, yaml_options())
-            .map_err(|error| unreadable("YAML", &error))?
-            .into_iter()
-            .map(|strict| strict.0)
-            .collect(),
+        false => yaml(text)?,
     };
     let documents: Vec<Document> = values
         .into_iter()
@@ -71,9 +67,12 @@ pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Problem> {
     let value = match looks_like_json(text) {
         true => json(text)?,
         false => {
-            serde_saphyr::from_str_with_options::<Strict>(text, yaml_options())
-                .map_err(|error| unreadable("YAML", &error))?
-                .0
+            let mut documents = yaml(text)?;
+            if documents.len() > 1 {
+                let detail = format!("there are {} definitions in it; send one by one", documents.len());
+                return Err(Problem::new(Code::InvalidDefinition, detail));
+            }
+            documents.pop().unwrap_or_default()
         }
     };
     match value {
@@ -96,6 +95,12 @@ fn json(text: &str) -> Result<Value, Problem> {
     }
 }
 
+/// Every document of a YAML text.
+fn yaml(text: &str) -> Result<Vec<Value>, Problem> {
+    let read = serde_saphyr::from_multiple_with_options::<Strict>(text, yaml_options());
+    Ok(read.map_err(|error| unreadable("YAML", &error))?.into_iter().map(|strict| strict.0).collect())
+}
+
 fn looks_like_json(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with('{')
 }
@@ -112,6 +117,8 @@ fn yaml_options() -> serde_saphyr::Options {
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,
         underscored_numbers_as_strings: true,
+        // `Strict` refuses them, in our words.
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
         budget: serde_saphyr::budget! { max_depth: DEPTH_MAX, max_events: 400_000 },
     }
 }

@@ -363,6 +363,18 @@ fn what_cannot_be_read_is_refused() {
 }
 
 #[test]
+fn a_body_holds_one_definition_and_no_field_twice() {
+    for (body, sentence) in [
+        ("regions: [a]\nregions: [b]\n", "\"regions\" is written twice"),
+        ("regions: [a]\n---\nregions: [b]\n", "2 definitions in it; send one by one"),
+        ("", "the definition is empty"),
+    ] {
+        let problem = yaml(body).unwrap_err();
+        assert!(problem.detail.contains(sentence), "{body:?}: {}", problem.detail);
+    }
+}
+
+#[test]
 fn files_hold_several_definitions() {
     let file = "# one night\nkind: Barrier\nname: etl/map\nregions: [a]\n---\nname: etl/reduce\n---\n";
     let documents = documents(file).unwrap();
