@@ -253,6 +253,32 @@ fn a_drained_region_is_waived_in_what_opens() {
 }
 
 #[test]
+fn where_all_that_is_needed_is_drained_somebody_has_to_come() {
+    let rule = Rule::AtLeast { count: 2, of: REGIONS.iter().map(|name| leaf(name)).collect() };
+    for (generations, rule, drained) in [
+        (Generations::Cyclic, Rule::All, &REGIONS[..]),
+        (Generations::Cyclic, rule.clone(), &REGIONS[..2]),
+        (Generations::Keyed { max_open: 16 }, rule, &REGIONS[1..]),
+    ] {
+        let mut world = World::new(generations);
+        for name in drained {
+            world.regions.get_mut(&region(name)).unwrap().drained = Some(by("maintenance"));
+        }
+        let spec = Spec { release_when: rule, ..spec(generations) };
+        world.run(Command::Define { spec: Box::new(spec), expect: Expect::Anything });
+        match generations {
+            Generations::Keyed { .. } => world.run(Command::Open { key: Some("k".parse().unwrap()) }),
+            _ => world.run(Command::Abort { n: 1, by: by("the next one opens") }),
+        };
+        let n = world.barrier.next_n - 1;
+        let step = world.complete(n, &["us-east"]);
+        assert_eq!((decisions(&step), world.state(n)), (0, State::Gathering), "nobody passes alone");
+        world.complete(n, &REGIONS[..2]);
+        assert_ne!(world.state(n), State::Gathering, "{drained:?}");
+    }
+}
+
+#[test]
 fn a_predecessor_that_broke_takes_its_successor_down() {
     let mut world = with(|_| {});
     let predecessor =
