@@ -12,7 +12,7 @@ use muster_protocol::outcome::Override;
 use muster_protocol::spec::{Scope, Spec};
 use muster_wire::answer::{Applied, Barrier, Deleted, Page};
 use muster_wire::code::Code;
-use muster_wire::definition::{self, Parsed};
+use muster_wire::definition::{self, Parsed, Succession};
 use muster_wire::problem::Problem;
 use muster_wire::refusal;
 use serde::Deserialize;
@@ -81,6 +81,7 @@ pub(super) async fn apply(
     if parsed.spec.scope == Scope::Regional {
         return regional::define(&coordinator, &parsed.spec, call).await;
     }
+    comes_after(&coordinator, &parsed.spec).await?;
     let replace = parameters.replace.unwrap_or(false);
     let expect = expectation(&coordinator, &name, &call.headers, replace).await?;
     let dry_run = parameters.dry_run.unwrap_or(false);
@@ -126,6 +127,19 @@ pub(super) async fn delete(
         Ok(reply) => Err(unexpected(&reply)),
         Err(refusal) => Err(refuse::refusal(&name, &refusal)),
     }
+}
+
+/// Looks at the barriers that a definition comes after, as they are now.
+async fn comes_after(coordinator: &Coordinator, spec: &Spec) -> Answer<()> {
+    let mut next = spec.after.clone();
+    for _ in 0..Succession::MAX {
+        let Some(name) = next else { break };
+        let known = coordinator.calls.barrier(&name).await.map_err(refuse::store)?;
+        let Some(predecessor) = known.as_ref().and_then(global::Barrier::spec) else { break };
+        Succession(spec).follows(predecessor)?;
+        next = predecessor.after.clone();
+    }
+    Ok(())
 }
 
 /// What the caller believes of the present definition.

@@ -73,6 +73,31 @@ async fn what_cannot_be_meant_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_barrier_comes_after_what_can_come_before_it() {
+    let world = World::start(&["us-east"]).await;
+    let body = |generations: &str, after: &str| {
+        let after = if after.is_empty() { String::new() } else { format!(r#", "after": "etl/{after}""#) };
+        format!(
+            r#"{{"regions": ["us-east"], "participants": 2, "deadline": "1h", "generations": "{generations}"{after}}}"#
+        )
+    };
+    for (name, body, said) in [
+        ("reduce", body("keyed", "map"), ""),
+        ("map", body("keyed", "extract"), ""),
+        ("extract", body("cyclic", ""), ""),
+        ("ls", body("keyed", "extract"), "are numbered, and these have keys"),
+        ("loop", body("cyclic", "reduce"), "have keys, and these are numbered"),
+        ("extract", body("keyed", "reduce"), "comes after etl/extract itself"),
+    ] {
+        let (status, answer) = world.call("PUT", &format!("/v1/barriers/etl/{name}"), body).await;
+        let expected = if said.is_empty() { 201 } else { 422 };
+        assert_eq!(status, expected, "{name}: {answer}");
+        assert!(answer["errors"][0]["message"].as_str().unwrap_or_default().contains(said), "{name}: {answer}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_deletion_lists_what_is_open_and_breaks_it_by_force() {
     let world = World::start(&["us-east"]).await;
     assert_eq!(world.refused("DELETE", MAP, "").await.code.as_str(), "not-defined");

@@ -9,10 +9,11 @@ use muster_http::{Answer, BarrierPath, Call, Failure};
 use muster_protocol::global::{self, Command, Expect, Refusal, Reply};
 use muster_protocol::name::{BarrierName, RegionName};
 use muster_protocol::outcome::Override;
+use muster_protocol::region::Region;
 use muster_protocol::spec::{Scope, Spec};
 use muster_wire::answer::{Applied, Barrier, Deleted, Page};
 use muster_wire::code::Code;
-use muster_wire::definition::{self, Parsed, brief, effective};
+use muster_wire::definition::{self, Parsed, Succession, brief, effective};
 use muster_wire::problem::Problem;
 use muster_wire::refusal;
 use serde::Deserialize;
@@ -106,6 +107,7 @@ async fn define(api: &Api, name: &BarrierName, parsed: Parsed, call: &Call) -> A
         None if parameters.replace.unwrap_or(false) => Expect::Anything,
         None => Expect::NewOrEqual,
     };
+    api.handle.read(|region| comes_after(region, &parsed.spec))?;
     let said = api.say(name, Command::Define { spec: Box::new(parsed.spec.clone()), expect }, dry_run).await?;
     match &said.reply {
         Ok(Reply::Defined { revision, created, changed }) => {
@@ -120,6 +122,21 @@ async fn define(api: &Api, name: &BarrierName, parsed: Parsed, call: &Call) -> A
         Err(Refusal::Conflict { current, revision }) => Err(conflict(name, current, &parsed, *revision)),
         Err(refused) => Err(refusal::problem(name, refused).into()),
     }
+}
+
+/// Looks at the barriers that a definition comes after, as they are now.
+fn comes_after(region: &Region, spec: &Spec) -> Result<(), Problem> {
+    let mut next = spec.after.as_ref();
+    for _ in 0..Succession::MAX {
+        let Some(name) = next else { break };
+        let Some(known) = region.regional_barrier(name) else {
+            return if region.barrier(name).is_some() { Succession(spec).crosses_scopes() } else { Ok(()) };
+        };
+        let Some(predecessor) = known.spec() else { break };
+        Succession(spec).follows(predecessor)?;
+        next = predecessor.after.as_ref();
+    }
+    Ok(())
 }
 
 /// DELETE B

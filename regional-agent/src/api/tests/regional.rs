@@ -128,6 +128,26 @@ async fn definitions_are_applied_as_the_coordinator_would() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_comes_after_what_can_come_before_it() {
+    let (_world, agent) = region_with(json!({ "after": "local/before" })).await;
+    agent.open(1, slice("1")).await;
+    for (name, after, generations, said) in [
+        ("before", "local/step", "keyed", "comes after local/before itself"),
+        ("loop", "local/step", "cyclic", "have keys"),
+        ("loop", "etl/map", "cyclic", "of the other scope"),
+    ] {
+        let body = definition(json!({ "after": after, "generations": generations }));
+        let refused = agent.call("PUT", &format!("/v1/barriers/local/{name}"), body).await;
+        assert_eq!(code(&refused), (422, "invalid-definition"), "{after}");
+        let said_so = refused.1["errors"][0]["message"].as_str().unwrap().contains(said);
+        assert!(said_so, "{said}: {}", refused.1);
+    }
+    let first = definition(json!({ "generations": "keyed" }));
+    assert_eq!(agent.call("PUT", "/v1/barriers/local/before", first).await.0, 201);
+    agent.stopped().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_has_one_scope() {
     let (_world, agent) = region_with(json!({})).await;
     let global = json!({ "regions": ["us-east"], "participants": 2, "deadline": "none" });

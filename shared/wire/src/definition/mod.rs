@@ -16,6 +16,7 @@ mod properties;
 mod read;
 mod regions;
 mod rule;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -26,6 +27,7 @@ use serde_json::Value;
 
 pub use self::change::{Change, changes};
 pub use self::read::{Document, documents};
+pub use self::succession::Succession;
 pub use self::write::{brief, effective};
 use crate::problem::Problem;
 
