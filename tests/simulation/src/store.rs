@@ -170,9 +170,14 @@ impl Store {
                 }
                 let regions = &self.tables.regions;
                 let drained = |region: &RegionName| regions.get(region).is_some_and(|one| one.drained.is_some());
-                let part = row.specs.get(&generation.revision).into_iter().flat_map(|spec| spec.regions.keys());
-                if let Some(region) = part.filter(|region| drained(region)).find(|one| !generation.waives(one)) {
-                    return Err((Invariant::Live, format!("{} waits for {region}, which is away", generation.id)));
+                if let Some(spec) = row.specs.get(&generation.revision) {
+                    let regions = || spec.regions.keys();
+                    let alone = spec.release_when.holds(regions(), &|leaf| drained(&leaf.region));
+                    let wrong = regions().filter(|region| drained(region)).find(|one| generation.waives(one) == alone);
+                    if let Some(region) = wrong {
+                        let what = if alone { "waits for nobody: so is" } else { "waits for" };
+                        return Err((Invariant::Live, format!("{} {what} {region}, which is away", generation.id)));
+                    }
                 }
                 row.take_number(n);
                 row.gathering += 1;
