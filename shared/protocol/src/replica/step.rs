@@ -139,6 +139,8 @@ impl Replica {
             Appended::AlreadyThere => self.in_flight = None,
             Appended::WriterGone => self.writer_gone(writer, outputs),
             Appended::HeadGone => self.stop(Stop::HeadGone, outputs),
+            // A refusal says nothing of an earlier try, which may still land.
+            Appended::Full | Appended::Refused if self.is_in_doubt(seq) => self.append_again(writer, seq, outputs),
             Appended::Full | Appended::Refused => {
                 self.in_flight = None;
                 let commands = self.batches.remove(&seq).map(|batch| batch.commands).unwrap_or_default();
@@ -147,13 +149,20 @@ impl Replica {
                 outputs.extend(commands.iter().map(|q| Output::Answer { ticket: q.ticket, answer: answer.clone() }));
             }
             Appended::Unknown if mutant!(RetryAppendedTwice) => self.resubmit(seq),
-            Appended::Unknown => {
-                if let Some(batch) = self.batches.get_mut(&seq) {
-                    batch.attempt += 1;
-                    let (bytes, attempt) = (batch.bytes.clone(), batch.attempt);
-                    outputs.push(Output::Append { writer, seq, bytes, attempt });
-                }
-            }
+            Appended::Unknown => self.append_again(writer, seq, outputs),
+        }
+    }
+
+    /// Whether a try of an append was left without an answer.
+    fn is_in_doubt(&self, seq: u64) -> bool {
+        self.batches.get(&seq).is_some_and(|batch| batch.attempt > 0)
+    }
+
+    fn append_again(&mut self, writer: Writer, seq: u64, outputs: &mut Vec<Output>) {
+        if let Some(batch) = self.batches.get_mut(&seq) {
+            batch.attempt += 1;
+            let (bytes, attempt) = (batch.bytes.clone(), batch.attempt);
+            outputs.push(Output::Append { writer, seq, bytes, attempt });
         }
     }
 

@@ -233,6 +233,20 @@ fn a_full_log_refuses_the_batch_and_goes_on() {
 }
 
 #[test]
+fn a_refusal_after_an_unknown_try_refuses_nothing() {
+    for refusal in [Appended::Full, Appended::Refused] {
+        let mut replica = following(5);
+        let one = append(&replica.step(submit(1, open())), 1);
+        replica.step(submit(2, open()));
+        replica.step(result(&one, Appended::Unknown));
+        let outputs = replica.step(result(&one, refusal));
+        let [Output::Append { seq: 1, attempt: 2, .. }] = &outputs[..] else { panic!("{outputs:?}") };
+        let outputs = replica.step(result(&one, Appended::Landed { index: 1 }));
+        assert!(matches!(&outputs[0], Output::Answer { ticket: Ticket(1), answer: Answer::Reply(_) }), "{outputs:?}");
+    }
+}
+
+#[test]
 fn a_batch_stays_within_the_size_of_an_entry() {
     let mut replica = following(5);
     replica.step(submit(0, open()));
