@@ -9,7 +9,7 @@ use super::Shared;
 use super::append::revision;
 use super::origin::{all_but, first_keys};
 use super::requests::Purpose;
-use super::verdict::is_lease_gone;
+use super::verdict::{Verdict, is_lease_gone};
 use crate::log::LogError;
 
 impl Shared {
@@ -18,14 +18,25 @@ impl Shared {
         let Some(lease) = self.lease_of(writer) else { return Ok(None) };
         let (leader, agent) = (self.keys.leader(), lease.agent_key.as_str());
         let under_lease = Some(PutOptions::new().with_lease(lease.id));
+        let look = [TxnOp::get(leader.as_str(), None), TxnOp::get(agent, None)];
         let txn = Txn::new()
             .when(all_but([
                 (mutant!(LeadsOver), Compare::create_revision(leader.as_str(), CompareOp::Equal, 0)),
                 (mutant!(LeadsUnregistered), Compare::create_revision(agent, CompareOp::Equal, revision(writer.0))),
             ]))
             .and_then([TxnOp::put(leader.as_str(), writer.to_string(), under_lease)])
-            .or_else([TxnOp::get(leader.as_str(), None), TxnOp::get(agent, None)]);
-        let answer = match self.endpoints.txn(Purpose::Leader, "stand for election", txn).await {
+            .or_else(look.clone());
+        let stood = match self.endpoints.txn(Purpose::Leader, "stand for election", txn).await {
+            // Refused for what it might put; who leads already still does.
+            Err(error) if error.verdict == Verdict::Full => {
+                // Never met, so that it comes out as a lost election does.
+                let never = Compare::version(agent, CompareOp::Less, 0);
+                let txn = Txn::new().when([never]).or_else(look);
+                self.endpoints.txn(Purpose::Leader, "look who leads", txn).await
+            }
+            stood => stood,
+        };
+        let answer = match stood {
             Err(error) if is_lease_gone(&error.error) => {
                 lease.lose();
                 return Ok(None);
