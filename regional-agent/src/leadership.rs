@@ -40,6 +40,8 @@ pub(crate) struct Leadership {
     log: Arc<dyn RegionLog>,
     leading: Leading,
     machine: Machine,
+    /// Whether the last snapshot could not be put in place.
+    snapshot_failed: bool,
     /// The zero of the machine's instants.
     started: Instant,
 }
@@ -49,7 +51,8 @@ impl Leadership {
     /// it puts a snapshot in place of them.
     #[must_use]
     pub(crate) fn new(handle: Handle, log: Arc<dyn RegionLog>, leading: Leading, snapshot_every: u64) -> Self {
-        Self { handle, log, leading, machine: Machine::new(snapshot_every), started: Instant::now() }
+        let machine = Machine::new(snapshot_every);
+        Self { handle, log, leading, machine, snapshot_failed: false, started: Instant::now() }
     }
 
     /// Leads, or waits to, until the shutdown.
@@ -156,8 +159,15 @@ impl Leadership {
         match self.log.install_snapshot(epoch, index, &bytes, &seqs).await {
             Ok(Installed::Yes) => debug!(index, bytes = bytes.len(), "a snapshot took the place of the log's prefix"),
             Ok(Installed::No) => debug!(index, "another leader or a newer snapshot is in place"),
-            Err(error) => return warn!(error = %muster_telemetry::chain(&error), "install a snapshot"),
+            Err(error) => {
+                // Said once: it is tried again at every turn.
+                if !std::mem::replace(&mut self.snapshot_failed, true) {
+                    warn!(error = %muster_telemetry::chain(&error), "install a snapshot; trying again");
+                }
+                return;
+            }
         }
+        self.snapshot_failed = false;
         self.machine.snapshot_done(index);
     }
 

@@ -156,7 +156,10 @@ impl Api {
             }
             tokio::select! {
                 () = opening.changed() => {}
-                () = tokio::time::sleep_until(deadline) => return Err(too_early(barrier, reference, purpose, &word)),
+                () = tokio::time::sleep_until(deadline) => {
+                    let full = self.handle.status().borrow().full;
+                    return Err(too_early(barrier, reference, purpose, &word, full));
+                }
                 () = self.shutdown.cancelled() => return Err(draining()),
             }
         }
@@ -396,7 +399,7 @@ fn no_word(no: NoWord) -> Word {
     }
 }
 
-fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, word: &Word) -> Failure {
+fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, word: &Word, full: bool) -> Failure {
     let (code, why) = match (purpose, word) {
         (Purpose::Wait | Purpose::Look, _) => (Code::NotOpenYet, "is not open in this region yet"),
         (Purpose::Arrive | Purpose::Open, Word::Away) => {
@@ -404,6 +407,9 @@ fn too_early(barrier: &BarrierName, reference: &Reference, purpose: Purpose, wor
         }
         (Purpose::Withdraw, Word::Away) => {
             (Code::Unavailable, "is not known here, and no coordinator answers to say whether it exists")
+        }
+        (Purpose::Arrive | Purpose::Open | Purpose::Withdraw, _) if full => {
+            (Code::StorageFull, "exists, but the region's log has no room to note it")
         }
         (Purpose::Arrive | Purpose::Open | Purpose::Withdraw, _) => {
             (Code::Behind, "exists, but this region has not heard of it yet")

@@ -128,6 +128,12 @@ async fn readyz(
         required,
         detail,
     };
+    // Every agent of the region is as full, and reads and waits go on.
+    let room = status.full.then(|| {
+        "the region's log had no room for the last entry; make some (etcd: compact, defragment, disarm the alarm), \
+         and it goes on by itself"
+            .to_owned()
+    });
     let lease = match api.handle.proven_for().is_zero() {
         true => Some("the lease on the region's log is not proven to live".to_owned()),
         false => None,
@@ -135,6 +141,7 @@ async fn readyz(
     let draining = api.shutdown.is_cancelled().then(|| "this agent is stopping".to_owned());
     let checks = vec![
         check("log", true, log),
+        check("room", false, room),
         check("lease", true, lease),
         check("coordinator", false, link),
         check("serving", true, draining),

@@ -24,7 +24,7 @@ use std::time::Duration;
 use muster_protocol::fact::AgentId;
 use muster_protocol::identity::Writer;
 use muster_protocol::region::{Effect, MACHINE_VERSION, Region};
-use muster_protocol::replica::{Answer, Input, Logged, Output, Patience, Replica, Stop, Ticket};
+use muster_protocol::replica::{Answer, Appended, Input, Logged, Output, Patience, Replica, Stop, Ticket};
 use muster_telemetry::{TraceContext, metrics};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -114,6 +114,9 @@ pub struct Status {
     pub following: bool,
     /// The last index applied.
     pub index: u64,
+    /// Whether the log had no room for this process's last entry, and none has
+    /// been seen since.
+    pub full: bool,
     /// Why it has stopped for good.
     pub stopped: Option<Stop>,
 }
@@ -210,7 +213,13 @@ impl Driver {
                 self.shared.take_registered();
                 self.step(Input::RegistrationLost(writer));
             }
-            Event::Input(input) => self.step(input),
+            Event::Input(input) => {
+                let full = matches!(input, Input::Appended { result: Appended::Full, .. });
+                self.step(input);
+                if full {
+                    self.full();
+                }
+            }
             Event::Follower(follower, input) if follower == self.followers => self.step(input),
             Event::Follower(..) => {}
             Event::Registered(registered) => {
@@ -324,6 +333,14 @@ impl Driver {
         metrics::catch_ups(self.settings.region.as_str().to_owned()).increment(1);
     }
 
+    /// Said once, until the log has taken an entry again.
+    fn full(&self) {
+        let news = self.shared.status.send_if_modified(|status| !std::mem::replace(&mut status.full, true));
+        if news {
+            warn!(region = %self.settings.region, "the region's log has no room; what would be written is refused");
+        }
+    }
+
     fn diverged(&self, writer: Writer, index: u64) {
         metrics::replica_divergences(self.settings.region.as_str().to_owned()).increment(1);
         metrics::invariant_violations("I12").increment(1);
@@ -377,6 +394,7 @@ impl Shared {
         let (following, index) = self.read(|r| (r.is_following() && r.writer().is_some(), r.region().index()));
         self.status.send_if_modified(|status| {
             let changed = (status.following, status.index) != (following, index);
+            status.full &= status.index == index;
             (status.following, status.index) = (following, index);
             changed
         });
