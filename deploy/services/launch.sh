@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154,SC2034 # variables of `services` and for it
 # Ports, first data and command line of each service, and how it is started and
-# stopped. Sourced by `services`, which sets $dir, $cache, $regions, $fixed and
-# defines die and source_of.
+# stopped. Sourced by `services`, which sets $dir, $cache, $regions, $fixed,
+# $etcd_members and $etcd_quota, and defines die and source_of.
 
 # port NAME [N]: the N-th of its ports; the first is the one clients use.
 port() { cut -d ' ' -f "${2:-1}" "$dir/$1.ports"; }
@@ -46,14 +46,22 @@ choose_ports() {
 	echo "${ports[*]}" >"$dir/$name.ports"
 }
 
+# etcd_names REGION: of all members of its etcd.
+etcd_names() {
+	local number
+	echo "etcd-$1"
+	for ((number = 2; number <= etcd_members; number++)); do echo "etcd-$1@$number"; done
+}
+
 launch_etcd() {
-	local name=$1 client peer
+	local name=$1 region=${1#etcd-} client peer member cluster=''
 	client=http://127.0.0.1:$(port "$name") peer=http://127.0.0.1:$(port "$name" 2)
+	for member in $(etcd_names "${region%@*}"); do cluster+=,$member=http://127.0.0.1:$(port "$member" 2); done
 	spawn "$name" / "$etcd_bin" --name "$name" --data-dir "$dir/$name" \
 		--listen-client-urls "$client" --advertise-client-urls "$client" \
-		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$name=$peer" \
+		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "${cluster#,}" \
 		--auto-compaction-mode=periodic --auto-compaction-retention=10m \
-		--quota-backend-bytes=4294967296 --log-level=warn
+		--quota-backend-bytes="$etcd_quota" --log-level=warn
 }
 
 # The broker runs inside $dir and names its data by a relative path: log.dirs
