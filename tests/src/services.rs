@@ -12,7 +12,7 @@ use crate::cluster::{Part, Shape};
 /// Where etcd, Kafka and Postgres are.
 #[derive(Clone, Debug)]
 pub struct Services {
-    /// One URL for each region, in their order.
+    /// One for each region, in their order: the URLs of its [`members`].
     pub etcd: Vec<String>,
     /// The brokers to begin with.
     pub kafka: String,
@@ -55,14 +55,20 @@ impl Services {
     }
 }
 
+/// The URLs of the members of a region's etcd.
+#[must_use]
+pub fn members(etcd: &str) -> Vec<&str> {
+    etcd.split('+').collect()
+}
+
 /// A set of services of a test's own, which it may stop and start.
 #[derive(Debug)]
 pub struct OwnServices {
     /// Where they are.
     pub services: Services,
     folder: PathBuf,
-    /// The broker, if it is another's.
-    kafka: Option<String>,
+    /// What is another's, as the environment names it.
+    given: Vec<(&'static str, String)>,
 }
 
 impl OwnServices {
@@ -71,7 +77,7 @@ impl OwnServices {
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::beside(None, &[]).await
+        Self::beside(Vec::new(), &[]).await
     }
 
     /// Starts a set for these regions, with listeners of the broker that are
@@ -83,7 +89,7 @@ impl OwnServices {
         let regions: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
         let mut arguments = vec!["--regions".to_owned(), regions.join(",")];
         arguments.extend(listeners.flat_map(|listener| ["--kafka-listener".to_owned(), listener]));
-        Self::beside(None, &arguments).await
+        Self::beside(Vec::new(), &arguments).await
     }
 
     /// Starts a set that has databases of its own and shares a broker, which
@@ -92,14 +98,28 @@ impl OwnServices {
     /// # Errors
     /// They can't be provisioned or do not start.
     pub async fn start_databases(kafka: String) -> anyhow::Result<Self> {
-        Self::beside(Some(kafka), &[]).await
+        Self::beside(vec![("MUSTER_TEST_KAFKA", kafka)], &[]).await
     }
 
-    async fn beside(kafka: Option<String>, more: &[String]) -> anyhow::Result<Self> {
+    /// Starts an etcd of one region, with options of `services`, in place of
+    /// the first one of those that were given; all else is shared.
+    ///
+    /// # Errors
+    /// It can't be provisioned or does not start.
+    pub async fn start_etcd(given: Services, region: &RegionName, options: &[&str]) -> anyhow::Result<Self> {
+        let shared = vec![("MUSTER_TEST_KAFKA", given.kafka), ("MUSTER_TEST_POSTGRES", given.postgres)];
+        let arguments = [&["--regions", region.as_str()], options].concat();
+        let arguments: Vec<String> = arguments.into_iter().map(ToOwned::to_owned).collect();
+        let mut own = Self::beside(shared, &arguments).await?;
+        own.services.etcd.extend(given.etcd.into_iter().skip(1));
+        Ok(own)
+    }
+
+    async fn beside(given: Vec<(&'static str, String)>, more: &[String]) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("muster-services-{:016x}", rand::random::<u64>()));
         let nowhere = Services { etcd: Vec::new(), kafka: String::new(), postgres: String::new() };
         // From here on whatever was started is ended.
-        let mut own = Self { services: nowhere, folder, kafka };
+        let mut own = Self { services: nowhere, folder, given };
         let arguments: Vec<&str> = ["start"].into_iter().chain(more.iter().map(String::as_str)).collect();
         own.run(&arguments).await?;
         let path = own.folder.join("env");
@@ -111,7 +131,8 @@ impl OwnServices {
         Ok(own)
     }
 
-    /// Stops one: `etcd-REGION`, `kafka` or `postgres`.
+    /// Stops one: `etcd-REGION`, `etcd-REGION@2` of several members, `kafka` or
+    /// `postgres`.
     ///
     /// # Errors
     /// It does not end.
@@ -195,7 +216,7 @@ impl OwnServices {
         for kind in ["ETCD", "KAFKA", "POSTGRES"] {
             command.env_remove(format!("MUSTER_TEST_{kind}"));
         }
-        command.envs(self.kafka.iter().map(|kafka| ("MUSTER_TEST_KAFKA", kafka)));
+        command.envs(self.given.iter().map(|(name, value)| (name, value)));
         let output = command.output().await.context("run deploy/services/services")?;
         match output.status.success() {
             true => Ok(()),

@@ -20,7 +20,7 @@ use super::{Cluster, Part, SNAPSHOT_EVERY_ENTRIES, Shape};
 use crate::database::Database;
 use crate::links::{End, Links};
 use crate::ports::Port;
-use crate::services::Services;
+use crate::services::{Services, members};
 use crate::spawner::{mortal, spawn};
 use crate::until::until;
 
@@ -279,10 +279,11 @@ impl Processes {
                         format!("lease_seconds = {LEASE_SECONDS}\nsnapshot_every_entries = {SNAPSHOT_EVERY_ENTRIES}\n")
                     }
                 };
+                let endpoints = serde_json::to_string(&members(&database))?;
                 format!(
                     "region = \"{region}\"\nname = \"{region}-{number}\"\nlisten = \"{listen}\"\n\
                      coordinators = {coordinators}\n{hurry}{otlp}\
-                     [etcd]\nendpoints = [\"{database}\"]\nprefix = \"/{name}\"\n{kafka}"
+                     [etcd]\nendpoints = {endpoints}\nprefix = \"/{name}\"\n{kafka}"
                 )
             }
         };

@@ -21,6 +21,7 @@ mod restoring;
 mod retrying;
 mod ruling;
 mod sessions;
+mod storing;
 mod succeeding;
 mod surviving;
 mod tracing_a_crossing;
