@@ -74,6 +74,14 @@ impl Worker {
         arrived
     }
 
+    /// Arrives, and hangs up after so long, whatever came of it.
+    pub async fn arrive_and_hang_up(&self, target: &Target, after: Duration) {
+        let what = What::Arrive { attempt: 1, outcome: ArrivalOutcome::default() };
+        let start = Instant::now();
+        let _ = tokio::time::timeout(after, self.client.arrive(target, &self.id, &Arrival::default())).await;
+        self.record(target, what, start, Answer::Unknown("nobody stayed for the answer".to_owned()));
+    }
+
     /// Many of one region arrive in one request, by the first one's client.
     /// Returns those that have to call again.
     pub async fn arrive_together(workers: &[Self], target: &Target, arrival: &Arrival) -> Result<Vec<Self>, Error> {

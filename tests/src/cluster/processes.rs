@@ -219,6 +219,12 @@ impl Processes {
         format!("/{}", self.name)
     }
 
+    /// The database of the coordinators, whatever lies between them and it.
+    #[must_use]
+    pub fn postgres(&self) -> &str {
+        &self.database.url
+    }
+
     fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> std::sync::MutexGuard<'a, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }

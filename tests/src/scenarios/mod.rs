@@ -6,6 +6,7 @@ mod away;
 mod bad_input;
 mod binary;
 mod breaking;
+mod cancelling;
 mod chaos;
 mod crossing;
 mod cutting;
@@ -86,6 +87,14 @@ async fn audited(world: &World<'_>, name: &str) -> anyhow::Result<Vec<[String; 4
     let filter = AuditFilter { barrier: Some(world.barrier(name)), ..AuditFilter::default() };
     let rows = world.coordinator().audit(&filter).await?;
     Ok(rows.into_iter().map(|row| [row.action, row.generation.unwrap_or_default(), row.reason, row.object]).collect())
+}
+
+/// The seed of this run, printed with how to repeat it.
+fn seed() -> u64 {
+    let seed = std::env::var("MUSTER_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    eprintln!("seed {seed}; again with MUSTER_TEST_SEED={seed}");
+    seed
 }
 
 fn block_on(run: impl Future<Output = Outcome>) {

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
-use super::{Outcome, own_cluster};
+use super::{Outcome, own_cluster, seed};
 use crate::cluster::{Part, Shape};
 use crate::until::until;
 use crate::worker::Worker;
@@ -28,14 +28,6 @@ own_cluster!(
     one_of_two_coordinators_dies: Shape { coordinators: 2, ..Shape::default() },
     a_late_second_agent_comes_to_the_same_state: Shape { agents_per_region: 2, ..Shape::default() },
 );
-
-/// The seed of this run, printed with how to repeat it.
-fn seed() -> u64 {
-    let seed = std::env::var("MUSTER_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    eprintln!("seed {seed}; again with MUSTER_TEST_SEED={seed}");
-    seed
-}
 
 /// Laps over a cyclic barrier, while somebody kills.
 async fn laps(world: &World<'_>, workers: &[Worker], laps: u64) -> Outcome {
