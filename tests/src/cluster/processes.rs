@@ -164,6 +164,14 @@ impl Processes {
         self.signal(part, Signal::CONT)
     }
 
+    /// Asks a part to stop, without waiting for it.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn terminate(&self, part: &Part) -> anyhow::Result<()> {
+        self.signal(part, Signal::TERM)
+    }
+
     /// Waits until a part has died by itself.
     ///
     /// # Errors
@@ -345,7 +353,7 @@ impl Cluster for Processes {
     }
 
     async fn stop(&self, part: &Part) -> anyhow::Result<()> {
-        self.signal(part, Signal::TERM)?;
+        self.terminate(part)?;
         let status = self.until_dead(part).await?;
         // One that was still starting says that it was interrupted.
         match status.success() || status.code() == Some(INTERRUPTED) {

@@ -18,6 +18,7 @@ mod forgetting;
 mod overruling;
 mod regional;
 mod repeating;
+mod restarting;
 mod restoring;
 mod retrying;
 mod ruling;
