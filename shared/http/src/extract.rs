@@ -1,18 +1,20 @@
 //! Queries and bodies. What can't be read is refused with its place; what is
 //! not known is refused with what is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use muster_protocol::caps::BODY_BYTES_MAX;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
 
@@ -28,6 +30,17 @@ pub fn body_limit(bytes_max: usize) -> Extension<BodyLimit> {
     Extension(BodyLimit(bytes_max))
 }
 
+/// Room for what long bodies have beyond 64 KiB while they are being sent, in
+/// bytes. Short ones need none, so that arrivals go on whoever sends batches.
+#[derive(Clone, Debug)]
+pub(crate) struct LongBodies(Arc<Semaphore>);
+
+impl LongBodies {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes_max)))
+    }
+}
+
 /// A whole body, within its route's limit.
 #[derive(Clone, Debug)]
 pub struct Body(pub Bytes);
@@ -41,10 +54,9 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         if length.is_some_and(|length: usize| length > limit) {
             return Err(too_large(limit));
         }
-        match tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), limit)).await {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(error)) if over_limit(&error) => Err(too_large(limit)),
-            Ok(Err(_)) => Err(Failure::new(Code::BadRequest, "the body broke off before its end")),
+        let room = request.extensions().get::<LongBodies>().cloned();
+        match tokio::time::timeout(BODY_TIMEOUT, read(request.into_body(), limit, room.as_ref())).await {
+            Ok(read) => read.map(Self),
             Err(_) => {
                 let seconds = BODY_TIMEOUT.as_secs();
                 Err(Failure::new(Code::BadRequest, format!("the body did not arrive within {seconds} seconds")))
@@ -53,15 +65,27 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-fn over_limit(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.to_string().contains("length limit exceeded") {
-            return true;
+async fn read(body: axum::body::Body, limit: usize, room: Option<&LongBodies>) -> Result<Bytes, Failure> {
+    let mut chunks = body.into_data_stream();
+    let (mut bytes, mut held) = (BytesMut::new(), Vec::new());
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| Failure::new(Code::BadRequest, "the body broke off before its end"))?;
+        if bytes.len() + chunk.len() > limit {
+            return Err(too_large(limit));
         }
-        cause = error.source();
+        bytes.extend_from_slice(&chunk);
+        if let Some(LongBodies(room)) = room.filter(|_| bytes.len() > BODY_BYTES_MAX) {
+            let more = chunk.len().min(bytes.len() - BODY_BYTES_MAX);
+            let count = u32::try_from(more).unwrap_or(u32::MAX);
+            held.push(room.try_acquire_many(count).map_err(|_| no_room())?);
+        }
     }
-    false
+    Ok(bytes.freeze())
+}
+
+fn no_room() -> Failure {
+    let detail = "as many long bodies are being sent as this service reads at once; nothing was done";
+    Problem::new(Code::Busy, detail).hint("call again later, or send smaller batches").into()
 }
 
 fn too_large(limit: usize) -> Failure {

@@ -20,6 +20,7 @@
 //! Fail closed: nothing in this crate answers 2xx for a service.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod descriptors;
 pub mod etag;
 pub mod extract;
 mod failure;
@@ -29,16 +30,18 @@ mod limits;
 pub mod listen;
 mod observe;
 pub mod path;
+mod patience;
 pub mod poll;
 pub mod ready;
 pub mod routes;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use extract::{Json, Query};
 pub use failure::{Answer, Failure};
 pub use forward::{Call, Forwarder};
 pub use guard::Hosts;
 pub use path::{BarrierPath, GenerationPath, ParticipantPath, RegionPath, SessionPath};
-pub use serve::{Options, app, serve};
+pub use serve::{Options, serve};

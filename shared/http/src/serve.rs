@@ -1,5 +1,5 @@
 //! The accept loop. It has what a plain one lacks: a timeout on request heads,
-//! a bound on connections, and a stop that ends.
+//! bounds on connections and requests, and a stop that ends.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,9 +25,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::descriptors;
+use crate::extract::LongBodies;
 use crate::failure::Failure;
 use crate::guard::{Hosts, guard};
 use crate::observe::{contain, observe};
+use crate::patience::Patience;
+use crate::turns::{Turns, turn};
 
 /// How often a silent HTTP/2 peer is asked whether it lives.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -45,9 +49,18 @@ pub struct Options {
     pub hosts: Hosts,
     /// Connections at once. Callers over it get 503 `busy` and are closed.
     pub connections_max: usize,
+    /// Calls that wait, at once. One over it gets `busy`.
+    pub waits_max: usize,
+    /// Other requests at once. One over it gets `busy`.
+    pub requests_max: usize,
+    /// Bytes of bodies over 64 KiB that are being sent at once. One for whose
+    /// more there is no room gets `busy`.
+    pub long_bodies_bytes_max: usize,
     /// How long a caller may take to send a request's head, the first one
     /// counted from its connection on; then it is closed.
     pub head_timeout: Duration,
+    /// How long a caller may take nothing of its answer; then it is cut off.
+    pub take_timeout: Duration,
     /// How long requests may go on after the stop began; then they are cut.
     pub shutdown_deadline: Duration,
 }
@@ -57,20 +70,26 @@ impl Default for Options {
         Self {
             hosts: Hosts::default(),
             connections_max: 20_000,
+            waits_max: 100_000,
+            requests_max: 10_000,
+            long_bodies_bytes_max: 256 * 1024 * 1024,
             head_timeout: Duration::from_secs(10),
+            take_timeout: Duration::from_secs(30),
             shutdown_deadline: Duration::from_secs(10),
         }
     }
 }
 
 /// A service's routes with everything around them: fallbacks, caught panics,
-/// the guard, spans and metrics. [`serve`] does it; tests call it without one.
-pub fn app(router: Router, hosts: Hosts) -> Router {
+/// room for so many, the guard, spans and metrics.
+fn app(router: Router, options: &Options) -> Router {
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(Extension(LongBodies::new(options.long_bodies_bytes_max)))
         .layer(from_fn(contain))
-        .layer(from_fn_with_state(hosts, guard))
+        .layer(from_fn_with_state(Turns::new(options.waits_max, options.requests_max), turn))
+        .layer(from_fn_with_state(options.hosts.clone(), guard))
         .layer(from_fn(observe))
 }
 
@@ -95,11 +114,12 @@ async fn no_method(request: Request) -> Failure {
 /// None while it serves: what the system refuses is logged and tried again.
 pub async fn serve(listener: TcpListener, router: Router, options: Options, shutdown: CancellationToken) {
     let server = Server {
-        app: app(router, options.hosts.clone()),
-        room: Arc::new(Semaphore::new(options.connections_max)),
+        app: app(router, &options),
+        room: Arc::new(Semaphore::new(descriptors::room(options.connections_max))),
         turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
         connections: TaskTracker::new(),
         head_timeout: options.head_timeout,
+        take_timeout: options.take_timeout,
         shutdown: shutdown.clone(),
         cut: CancellationToken::new(),
     };
@@ -136,6 +156,7 @@ struct Server {
     turned_away: Arc<Semaphore>,
     connections: TaskTracker,
     head_timeout: Duration,
+    take_timeout: Duration,
     shutdown: CancellationToken,
     cut: CancellationToken,
 }
@@ -144,6 +165,11 @@ impl Server {
     fn take(&self, stream: TcpStream) {
         match Arc::clone(&self.room).try_acquire_owned() {
             Ok(permit) => {
+                // Small answers must not wait for an acknowledgement.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "set TCP_NODELAY");
+                }
+                let stream = Patience::new(stream, self.take_timeout);
                 let connection = connection(stream, self.app.clone(), self.head_timeout, self.shutdown.clone(), permit);
                 let cut = self.cut.clone();
                 self.connections.spawn(async move {
@@ -179,17 +205,13 @@ impl Drop for Counted {
 }
 
 async fn connection(
-    stream: TcpStream,
+    stream: Patience<TcpStream>,
     app: Router,
     head_timeout: Duration,
     shutdown: CancellationToken,
     permit: OwnedSemaphorePermit,
 ) {
     let (_counted, _permit) = (Counted::new(), permit);
-    // Small answers must not wait for an acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "set TCP_NODELAY");
-    }
     let asked = Arc::new(AtomicBool::new(false));
     let service = service_fn({
         let asked = Arc::clone(&asked);

@@ -1,5 +1,6 @@
 //! The server as callers see it, over real sockets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +14,7 @@ use muster_wire::problem::Problem;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -210,6 +212,7 @@ async fn callers_over_the_bound_are_told() {
     first.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     assert!(status_line(&mut first).await.contains("200"));
     let refused = client().get(server.url("/livez")).send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
     assert_eq!(problem(refused).await.code, Code::Busy);
     drop(first);
     // Room comes back when the first is gone.
@@ -220,6 +223,113 @@ async fn callers_over_the_bound_are_told() {
     })
     .await
     .unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn requests_over_the_bound_are_told_and_waits_leave_room_for_others() {
+    let entered = Arc::new(Notify::new());
+    let for_ever = |State(entered): State<Arc<Notify>>| async move {
+        entered.notify_one();
+        std::future::pending::<StatusCode>().await
+    };
+    let router = Router::new().route("/b/etl/map/wait", get(for_ever)).route("/slow", get(for_ever));
+    let router = routes_for_tests().merge(router.with_state(Arc::clone(&entered)));
+    let options = Options { waits_max: 1, requests_max: 1, ..Options::default() };
+    let server = Server::start(router, options, CancellationToken::new()).await;
+    let get = |path: &str| client().get(server.url(path)).send();
+    let waiting = tokio::spawn(get("/b/etl/map/wait"));
+    entered.notified().await;
+    for path in ["/b/etl/map/wait", "/note?a=b&wait=5s"] {
+        let refused = get(path).await.unwrap();
+        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+        assert_eq!(problem(refused).await.code, Code::Busy, "{path}");
+    }
+    assert!(get("/livez").await.unwrap().status().is_success(), "a wait takes no room from others");
+    let served = tokio::spawn(get("/slow"));
+    entered.notified().await;
+    assert_eq!(problem(get("/livez").await.unwrap()).await.code, Code::Busy);
+    // Room comes back when the caller is gone.
+    served.abort();
+    waiting.abort();
+    tokio::time::timeout(DEADLINE, async {
+        while !get("/wait?wait=5s").await.unwrap().status().is_success()
+            || !get("/livez").await.unwrap().status().is_success()
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn long_bodies_over_the_bound_are_told_and_short_ones_go_on() {
+    const LONG: usize = 256 * 1024;
+    let long = put(|Json(note): Json<Note>| async move { note.note.map_or(0, |note| note.len()).to_string() });
+    let router = routes_for_tests().route("/long", long.layer(crate::extract::body_limit(2 * LONG)));
+    let options = Options { long_bodies_bytes_max: LONG, ..Options::default() };
+    let server = Server::start(router, options, CancellationToken::new()).await;
+    let body = format!("{{\"note\":\"{}\"}}", "x".repeat(LONG));
+    let send = || client().put(server.url("/long")).body(body.clone()).send();
+    assert_eq!(send().await.unwrap().text().await.unwrap(), LONG.to_string());
+    // Most of it was read, and the rest never comes.
+    let mut half = server.connect().await;
+    let head = format!("PUT /long HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
+    half.write_all(head.as_bytes()).await.unwrap();
+    half.write_all(&body.as_bytes()[..LONG]).await.unwrap();
+    let refused = tokio::time::timeout(DEADLINE, async {
+        loop {
+            let answer = send().await.unwrap();
+            if !answer.status().is_success() {
+                break answer;
+            }
+        }
+    });
+    assert_eq!(problem(refused.await.unwrap()).await.code, Code::Busy);
+    let short = client().put(server.url("/note")).body("{}").send().await.unwrap();
+    assert!(short.status().is_success());
+    // Room comes back when its caller is gone.
+    drop(half);
+    tokio::time::timeout(DEADLINE, async { while !send().await.unwrap().status().is_success() {} }).await.unwrap();
+    server.stop().await;
+}
+
+/// More than the system takes for a caller who does not read.
+const MUCH: usize = 64 * 1024 * 1024;
+
+/// A route whose answer never ends, and what is cancelled when it is given up.
+fn endless() -> (Router, CancellationToken) {
+    let over = CancellationToken::new();
+    let given = over.clone();
+    let answer = move || {
+        let over = given.clone().drop_guard();
+        let chunks = futures::stream::repeat_with(move || {
+            let _ = &over;
+            Ok::<_, std::io::Error>(vec![b'x'; 64 * 1024])
+        });
+        std::future::ready(axum::body::Body::from_stream(chunks))
+    };
+    (Router::new().route("/endless", get(answer)), over)
+}
+
+#[tokio::test]
+async fn a_caller_that_takes_nothing_of_its_answer_is_cut_off_and_a_slow_one_is_not() {
+    let (router, over) = endless();
+    let options = Options { take_timeout: HEAD_TIMEOUT, ..Options::default() };
+    let server = Server::start(router, options, CancellationToken::new()).await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    // As long as it takes something now and then.
+    let mut some = vec![0; MUCH / 32];
+    for _ in 0..32 {
+        stream.read_exact(&mut some).await.unwrap();
+        tokio::time::sleep(HEAD_TIMEOUT / 4).await;
+    }
+    assert!(!over.is_cancelled());
+    tokio::time::timeout(DEADLINE, over.cancelled()).await.unwrap();
+    drop(stream);
     server.stop().await;
 }
 
