@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,6 +40,9 @@ pub struct Extras {
     pub unhurried: bool,
     /// Proxies between the parts, what they call, and who calls them.
     pub links: Option<Arc<Links>>,
+    /// How many files a part may have open until it asks for more, if not as
+    /// many as this program.
+    pub open_files: Option<u64>,
     /// Parts that are not started with the others: until somebody starts them
     /// they have never lived.
     pub unborn: Vec<Part>,
@@ -318,6 +321,11 @@ impl Processes {
         let log = File::options().create(true).append(true).open(self.log_path(part))?;
         let kind = if matches!(part, Part::Coordinator(_)) { "coordinator" } else { "agent" };
         let mut command = mortal(&self.bin);
+        if let Some(files) = self.extras.open_files {
+            let mut limited = Command::new("prlimit");
+            limited.arg(format!("--nofile={files}:")).arg("--").arg(command.get_program()).args(command.get_args());
+            command = limited;
+        }
         command.arg(kind).arg("--config").arg(self.configure(part)?);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         match self.lock(&self.failpoints).get(part) {

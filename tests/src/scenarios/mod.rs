@@ -9,6 +9,7 @@ mod breaking;
 mod cancelling;
 mod chaos;
 mod crossing;
+mod crowding;
 mod cutting;
 mod defining;
 mod draining;
