@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use muster_bus::{Bus, Headers};
 use muster_http::Forwarder;
@@ -223,6 +223,5 @@ pub(crate) fn headers_of(span: &Span) -> Headers {
 
 /// This machine's clock: for sentences, never for a decision.
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    Timestamp(muster_telemetry::wall_clock_ms())
 }

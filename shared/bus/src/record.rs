@@ -1,9 +1,9 @@
 //! Records between values and bytes, the same for every adapter, and counted.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use muster_protocol::fact::Fact;
-use muster_telemetry::metrics;
+use muster_telemetry::{metrics, wall_clock_ms};
 use muster_wire::record::{Downward, Upward, decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,11 +13,6 @@ use crate::{BusError, Headers, Place, Poison, Received};
 /// The header with the instant a record was sent, in milliseconds since the
 /// Unix epoch. It measures the way, and is nobody's business past it.
 const SENT_AT: &str = "muster-sent-at";
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// A value that travels.
 pub(crate) trait Record: Serialize + DeserializeOwned {
@@ -77,7 +72,7 @@ impl Parcel {
             what: format!("a {} can't be written as JSON ({error}); this is a defect of this build", value.kind()),
         })?;
         let mut headers = headers;
-        headers.insert(SENT_AT.to_owned(), now_ms().to_string());
+        headers.insert(SENT_AT.to_owned(), wall_clock_ms().to_string());
         Ok(Self { kind: value.kind(), key: value.key().to_owned(), bytes, headers })
     }
 
@@ -91,7 +86,7 @@ impl Parcel {
 pub(crate) fn unpack<T: Record>(place: Place, mut headers: Headers, bytes: &[u8]) -> Received<T> {
     if let Some(sent_at) = headers.remove(SENT_AT).and_then(|sent_at| sent_at.parse::<u64>().ok()) {
         // By two machines' clocks: as good as they agree.
-        metrics::event_lag().record(Duration::from_millis(now_ms().saturating_sub(sent_at)));
+        metrics::event_lag().record(Duration::from_millis(wall_clock_ms().saturating_sub(sent_at)));
     }
     let content = decode::<T>(bytes).map_err(|error| Poison { bytes: bytes.to_vec(), error: sentence(&error) });
     let kind = content.as_ref().map_or("poison", Record::kind);

@@ -13,9 +13,11 @@
 mod export;
 pub mod metrics;
 mod trace_context;
+mod wall_clock;
 
 pub use export::Guard;
 pub use trace_context::TraceContext;
+pub use wall_clock::wall_clock_ms;
 
 use std::io::IsTerminal;
 

@@ -145,6 +145,13 @@ impl Processes {
         self.lock(&self.failpoints).insert(agent.clone(), runs);
     }
 
+    /// In a part's next life its clock on the wall is an hour fast or slow,
+    /// whenever it looks.
+    pub fn make_clock_jump(&self, part: &Part) {
+        let jumps = "clock.wall=50%return(3600000)->return(-3600000)".to_owned();
+        self.lock(&self.failpoints).insert(part.clone(), jumps);
+    }
+
     /// Its next life has no such point, and is of this build.
     pub fn disarm(&self, part: &Part) {
         self.lock(&self.failpoints).remove(part);

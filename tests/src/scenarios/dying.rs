@@ -27,12 +27,14 @@ enum Who {
     Coordinator,
     /// The command that recovers a region, which the log's own tests stop.
     Recovery,
-    /// Nobody: there an agent is told to run as an older build.
+    /// Nobody: there an agent is told to run as an older build, and a clock to
+    /// jump.
     Nobody,
 }
 
 /// Every point there is, and whose it is.
 const POINTS: &[(&str, Who)] = &[
+    ("clock.wall", Who::Nobody),
     ("log.create.before", Who::FirstAgent),
     ("log.create.after", Who::FirstAgent),
     ("log.register.before", Who::Agent),

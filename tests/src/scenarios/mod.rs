@@ -16,6 +16,7 @@ mod draining;
 mod dying;
 mod failing;
 mod forgetting;
+mod jumping;
 mod overruling;
 mod regional;
 mod repeating;
