@@ -19,6 +19,8 @@ mod collect;
 mod command;
 mod decide;
 mod define;
+#[cfg(test)]
+mod life_tests;
 mod overrule;
 #[cfg(test)]
 mod overrule_tests;

@@ -241,8 +241,7 @@ fn a_refusal_after_an_unknown_try_refuses_nothing() {
         replica.step(result(&one, Appended::Unknown));
         let outputs = replica.step(result(&one, refusal));
         let [Output::Append { seq: 1, attempt: 2, .. }] = &outputs[..] else { panic!("{outputs:?}") };
-        let outputs = replica.step(result(&one, Appended::Landed { index: 1 }));
-        assert!(matches!(&outputs[0], Output::Answer { ticket: Ticket(1), answer: Answer::Reply(_) }), "{outputs:?}");
+        assert_eq!(answered(&replica.step(landed(&one))), [1]);
     }
 }
 
