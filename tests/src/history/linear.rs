@@ -96,6 +96,17 @@ impl SequentialSpec for Place {
     }
 }
 
+/// A call as it is played: what was called, and whether its answer tells when it
+/// was done. Who was told that the generation broke may have arrived with an
+/// earlier try of the same call, whose answer was lost.
+fn threads_of(call: &Call) -> Vec<(&Call, What, bool)> {
+    match call.answer {
+        Answer::Unknown(_) | Answer::TimedOut => vec![(call, call.what, false)],
+        Answer::Broken if call.what != What::Wait => vec![(call, call.what, false), (call, What::Wait, true)],
+        _ => vec![(call, call.what, true)],
+    }
+}
+
 /// Whether there is such an order for one participant: of its own calls, and
 /// the waits of all.
 pub(super) fn is_linearizable(own: &[&Call], waits: &[&Call], required: bool) -> bool {
@@ -109,18 +120,17 @@ pub(super) fn is_linearizable(own: &[&Call], waits: &[&Call], required: bool) ->
     }
     // Every call is a thread of its own: the next may begin before the answer
     // to the last, which was lost, would have come.
-    let mut moments: Vec<_> = calls.iter().enumerate().map(|(thread, call)| (call.start, true, thread)).collect();
-    let answered = |call: &Call| !matches!(call.answer, Answer::Unknown(_) | Answer::TimedOut);
-    let ends = calls.iter().enumerate().filter(|(_, call)| answered(call));
-    moments.extend(ends.map(|(thread, call)| (call.end, false, thread)));
+    let threads: Vec<(&Call, What, bool)> = calls.iter().flat_map(|call| threads_of(call)).collect();
+    let mut moments: Vec<_> = threads.iter().enumerate().map(|(at, (call, ..))| (call.start, true, at)).collect();
+    let answered = threads.iter().enumerate().filter(|(_, (.., answered))| *answered);
+    moments.extend(answered.map(|(at, (call, ..))| (call.end, false, at)));
     moments.sort();
     let mut tester = LinearizabilityTester::new(Place { required, ..Place::default() });
-    for (_, begins, thread) in moments {
-        let call = calls[thread];
-        let told = if begins {
-            tester.on_invoke(thread, call.what)
-        } else {
-            tester.on_return(thread, Some(call.answer.clone()))
+    for (_, begins, at) in moments {
+        let (call, what, _) = threads[at];
+        let told = match begins {
+            true => tester.on_invoke(at, what),
+            false => tester.on_return(at, Some(call.answer.clone())),
         };
         told.unwrap_or_else(|error| unreachable!("every call is begun once and ends once: {error}"));
     }

@@ -219,4 +219,9 @@ fn what_can_have_happened_in_no_order_is_found() {
     let late = |told: Told| lost(told.call("s/1", What::Wait, Answer::Broken));
     assert!(late(Told::new()).seen("r/1", None).broken().is_empty());
     assert_eq!(late(Told::new()).seen("r/1", Some(1)).broken(), ["order"]);
+    // Its first try may have counted before it broke, but nobody's later one.
+    let told = |told: Told| told.call("r/1", What::Arrive { attempt: 1, outcome: OK }, Answer::Broken);
+    assert!(told(Told::new()).seen("r/1", Some(1)).broken().is_empty());
+    let broken = Told::new().call("s/1", What::Wait, Answer::Broken);
+    assert_eq!(told(broken).seen("r/1", Some(1)).broken(), ["order"]);
 }
