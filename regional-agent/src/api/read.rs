@@ -66,8 +66,8 @@ struct ParticipantsParameters {
     limit: Option<usize>,
 }
 
-/// The region's participants, by id. Those of another region are that region's
-/// to tell: the coordinator finds it.
+/// The region's participants, by id, read after a look at the head as well.
+/// Those of another region are that region's to tell: the coordinator finds it.
 pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
     let parameters: ParticipantsParameters = extract::query(&call.uri)?;
     if parameters.region.as_ref().is_some_and(|region| *region != api.region) {
@@ -76,6 +76,7 @@ pub(super) async fn participants(State(api): State<Api>, path: GenerationPath, c
     let Place::Here(id) = api.locate(&path.barrier, &path.id, Purpose::Look, &[], None).await? else {
         return api.coordinator.forward(&call).await;
     };
+    api.handle.fresh().await.map_err(speak::no_answer)?;
     api.with_details(&id)?;
     let limit = page_limit(parameters.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let page = api.handle.read(|region| page(region, &api.sessions, &id, &parameters, limit));

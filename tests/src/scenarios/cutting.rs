@@ -98,6 +98,8 @@ fn an_agent_cut_off_from_its_etcd_acknowledges_nothing_and_the_other_leads() {
                 links.trouble(&agent, End::Database, Trouble::Cut(way));
                 let arrived = cut.arrive(&target).await;
                 ensure!(matches!(arrived, Err(Error::Unknown { .. } | Error::Unreachable { .. })), "{arrived:?}");
+                let listed = cut.client.participants(&target, None, None).await;
+                ensure!(listed.is_err(), "it can't know who is missing: {listed:?}");
                 // The others go on with the agent that hears its log.
                 world.cross(&target, &workers).await.with_context(|| format!("{agent} without {way:?}"))?;
                 links.heal(&agent, End::Database);
