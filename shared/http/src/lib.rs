@@ -30,7 +30,6 @@ mod limits;
 pub mod listen;
 mod observe;
 pub mod path;
-mod patience;
 pub mod poll;
 pub mod ready;
 pub mod routes;

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use muster_wire::problem::{PROBLEM_JSON, Problem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -30,7 +32,6 @@ use crate::extract::LongBodies;
 use crate::failure::Failure;
 use crate::guard::{Hosts, guard};
 use crate::observe::{contain, observe};
-use crate::patience::Patience;
 use crate::turns::{Turns, turn};
 
 /// How often a silent HTTP/2 peer is asked whether it lives.
@@ -169,7 +170,11 @@ impl Server {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "set TCP_NODELAY");
                 }
-                let stream = Patience::new(stream, self.take_timeout);
+                // Else the answers to a caller that asks and does not read would
+                // be kept here for ever.
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(self.take_timeout));
+                let stream = Box::pin(stream);
                 let connection = connection(stream, self.app.clone(), self.head_timeout, self.shutdown.clone(), permit);
                 let cut = self.cut.clone();
                 self.connections.spawn(async move {
@@ -205,7 +210,7 @@ impl Drop for Counted {
 }
 
 async fn connection(
-    stream: Patience<TcpStream>,
+    stream: Pin<Box<TimeoutStream<TcpStream>>>,
     app: Router,
     head_timeout: Duration,
     shutdown: CancellationToken,
