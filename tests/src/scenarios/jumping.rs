@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use futures::future::try_join_all;
-use muster_client::{SessionState, Target};
+use muster_client::Target;
 use muster_wire::code::Code;
-use muster_wire::request::Arrival;
 use serde_json::json;
 
-use super::{Outcome, refused, special_processes};
+use super::{Outcome, cross_under, refused, special_processes};
 use crate::cluster::processes::Extras;
 use crate::cluster::{Cluster, Part, Shape, regions};
 use crate::worker::Worker;
@@ -43,17 +42,7 @@ fn clocks_that_jump_by_an_hour_decide_nothing() {
         let working = laps(world, &workers);
         futures::try_join!(working, breaks_in_time(world, "global"), breaks_in_time(world, "regional"))?;
 
-        let over = sessions.iter().find(|session| *session.state().borrow() != SessionState::Alive);
-        ensure!(over.is_none(), "{over:?}");
-        world.require(&map, &workers);
-        let crossed = try_join_all(workers.iter().zip(&sessions).map(async |(worker, session)| {
-            let arrival = Arrival { session: Some(session.id()), attempt: Some(1), ..Arrival::default() };
-            worker.arrive_as(&map, arrival).await?;
-            worker.wait(&map).await
-        }))
-        .await?;
-        ensure!(crossed.iter().all(|released| released.whole), "somebody was lost");
-        Ok(())
+        cross_under(world, &map, &workers, &sessions).await
     });
 }
 

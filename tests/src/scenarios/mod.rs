@@ -37,7 +37,8 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
-use muster_client::{AuditFilter, Error, Target};
+use futures::future::try_join_all;
+use muster_client::{AuditFilter, Error, Session, SessionState, Target};
 use muster_protocol::region::ArrivalOutcome;
 use muster_wire::code::Code;
 use muster_wire::problem::Problem;
@@ -49,6 +50,7 @@ use crate::cluster::in_process::InProcess;
 use crate::cluster::processes::{Extras, Processes};
 use crate::cluster::{Cluster, Shape};
 use crate::services::Services;
+use crate::worker::Worker;
 use crate::world::World;
 
 /// What a scenario ends with.
@@ -70,6 +72,22 @@ fn attempt(attempt: u32) -> Arrival {
 /// A failed one.
 fn failed(number: u32) -> Arrival {
     Arrival { outcome: Some(ArrivalOutcome::Failed), note: Some("disk full".to_owned()), ..attempt(number) }
+}
+
+/// All arrive under sessions that were opened before whatever happened, none of
+/// which it has ended.
+async fn cross_under(world: &World<'_>, target: &Target, workers: &[Worker], sessions: &[Session]) -> Outcome {
+    let over = sessions.iter().find(|session| *session.state().borrow() != SessionState::Alive);
+    anyhow::ensure!(over.is_none(), "{over:?}");
+    world.require(target, workers);
+    let crossed = try_join_all(workers.iter().zip(sessions).map(async |(worker, session)| {
+        let arrival = Arrival { session: Some(session.id()), attempt: Some(1), ..Arrival::default() };
+        worker.arrive_as(target, arrival).await?;
+        worker.wait(target).await
+    }))
+    .await?;
+    anyhow::ensure!(crossed.iter().all(|released| released.whole), "somebody was lost");
+    Ok(())
 }
 
 /// Whoever asks for a whole release of what was released otherwise is told no,

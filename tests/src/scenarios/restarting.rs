@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use futures::future::try_join_all;
-use muster_client::{Client, Session, SessionState, Target};
+use muster_client::{Client, Target};
 use muster_protocol::generation::State;
-use muster_wire::request::Arrival;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Outcome, special_processes};
+use super::{Outcome, cross_under, special_processes};
 use crate::cluster::processes::{Extras, Processes};
 use crate::cluster::{Cluster, Part, Shape, regions};
 use crate::until::{DEADLINE, until};
@@ -22,8 +21,9 @@ use crate::world::World;
 
 /// What a part says that had to cut somebody off, or left work undone.
 const NOT_DRAINED: [&str; 2] = ["did not end in time", "stopped before everything had ended"];
-/// What a part exits with that SIGTERM ended at once.
-const TERMINATED: i32 = 143;
+/// What a part exits with that SIGTERM ended at once: as it started, or as it
+/// drained.
+pub(super) const TERMINATED: i32 = 143;
 /// How long a watch asks for news at a time.
 const WATCH: Duration = Duration::from_secs(10);
 
@@ -55,7 +55,7 @@ fn everything_is_restarted_in_turn_under_load() {
         let waits = wait_at_every_part(world, cluster, &late, early);
         let working = laps(world, &workers, &over);
         futures::try_join!(restarts, waits, working, watch(world, &late))?;
-        finish(world, &map, &workers, &sessions).await
+        cross_under(world, &map, &workers, &sessions).await
     });
 }
 
@@ -104,21 +104,6 @@ async fn watch(world: &World<'_>, target: &Target) -> Outcome {
         ensure!(next.arrived >= seen.arrived && next.state as u8 >= seen.state as u8, "{next:?} came after {seen:?}");
         seen = next;
     }
-    Ok(())
-}
-
-/// The sessions that were opened before all this still count.
-async fn finish(world: &World<'_>, target: &Target, workers: &[Worker], sessions: &[Session]) -> Outcome {
-    let over = sessions.iter().find(|session| *session.state().borrow() != SessionState::Alive);
-    ensure!(over.is_none(), "{over:?}");
-    world.require(target, workers);
-    let crossed = try_join_all(workers.iter().zip(sessions).map(async |(worker, session)| {
-        let arrival = Arrival { session: Some(session.id()), attempt: Some(1), ..Arrival::default() };
-        worker.arrive_as(target, arrival).await?;
-        worker.wait(target).await
-    }))
-    .await?;
-    ensure!(crossed.iter().all(|released| released.whole), "somebody was lost");
     Ok(())
 }
 
