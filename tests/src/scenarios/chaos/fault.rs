@@ -3,14 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use anyhow::ensure;
 use muster_protocol::name::RegionName;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
+use super::super::restarting::TERMINATED;
 use crate::cluster::processes::Processes;
 use crate::cluster::{Cluster, Part};
 use crate::links::{End, Links, Trouble};
 use crate::services::OwnServices;
-use crate::until::within;
 
 /// What is hurt.
 pub(super) struct Place<'a> {
@@ -76,7 +77,7 @@ impl Fault {
     pub(super) async fn strike(&self, place: &Place<'_>) -> anyhow::Result<()> {
         match self {
             Self::Kill(part) => place.cluster.kill(part).await,
-            Self::Stop(part) => place.cluster.stop(part).await,
+            Self::Stop(part) => stop(place, part).await,
             Self::Pause(part) => place.cluster.pause(part),
             Self::DieAt(part, point) => {
                 place.cluster.kill(part).await?;
@@ -135,6 +136,15 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A part that is still starting, as it does while its database is away, ends at
+/// once and says so.
+async fn stop(place: &Place<'_>, part: &Part) -> anyhow::Result<()> {
+    place.cluster.terminate(part)?;
+    let status = place.cluster.until_dead(part).await?;
+    ensure!(status.success() || status.code() == Some(TERMINATED), "it ended with {status}");
+    Ok(())
+}
+
 /// How long a service is asked for something.
 const REQUEST_MAX: Duration = Duration::from_secs(3);
 
@@ -157,16 +167,5 @@ async fn disconnect(place: &Place<'_>) -> anyhow::Result<()> {
     let others = "select pg_terminate_backend(pid) from pg_stat_activity \
                   where pid <> pg_backend_pid() and backend_type = 'client backend'";
     let _ = tokio::time::timeout(REQUEST_MAX, connection.execute(others)).await;
-    Ok(())
-}
-
-/// All parts are ready for work across regions again.
-pub(super) async fn all_ready(place: &Place<'_>, deadline: Duration) -> anyhow::Result<()> {
-    for part in place.cluster.shape().parts() {
-        within(deadline, &format!("{part} is ready"), || async {
-            place.cluster.part_ready(&part).await.map_err(|error| format!("{error:#}"))
-        })
-        .await?;
-    }
     Ok(())
 }

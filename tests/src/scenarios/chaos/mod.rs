@@ -108,7 +108,7 @@ async fn weather(place: &Place<'_>, tally: &Tally, plans: &mut [Plan], seed: u64
         futures::try_join!(hands, time).inspect_err(|_| over.cancel())?;
         tally.note("all faults are over".to_owned());
         healed.cancel();
-        fault::all_ready(place, CALM).await
+        place.cluster.ready().await
     };
     tokio::try_join!(storm, load)?;
     world.judge_seen()?;
