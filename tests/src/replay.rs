@@ -3,14 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{Message, OwnedMessage};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use crate::until::DEADLINE;
 
 /// How long the broker is asked for something.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -34,27 +37,27 @@ pub async fn replay(broker: &str, prefix: &str, times: usize, seed: u64) -> anyh
     .await?
 }
 
-/// Everything that is there now.
+/// Everything that is there now, to the end of each partition.
 fn read(broker: &str, prefix: &str) -> anyhow::Result<Vec<OwnedMessage>> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", broker).set("group.id", "replay").set("enable.auto.commit", "false");
-    let consumer: BaseConsumer = config.create().context("make a consumer")?;
+    let consumer: BaseConsumer = config.set("enable.partition.eof", "true").create().context("make a consumer")?;
     let metadata = consumer.fetch_metadata(None, ANSWER).context("ask which topics there are")?;
-    let (mut places, mut left) = (TopicPartitionList::new(), 0);
+    let mut places = TopicPartitionList::new();
     for topic in metadata.topics().iter().filter(|topic| topic.name().starts_with(prefix)) {
         for partition in topic.partitions() {
-            let (low, high) = consumer.fetch_watermarks(topic.name(), partition.id(), ANSWER)?;
-            places.add_partition_offset(topic.name(), partition.id(), Offset::Offset(low))?;
-            left += usize::try_from(high - low)?;
+            places.add_partition_offset(topic.name(), partition.id(), Offset::Beginning)?;
         }
     }
     consumer.assign(&places)?;
-    let (mut records, until) = (Vec::with_capacity(left), Instant::now() + ANSWER);
-    // What was compacted away, or is no record, is counted and never comes.
-    while records.len() < left && Instant::now() < until {
-        match consumer.poll(Duration::from_millis(500)) {
-            Some(record) => records.push(record.context("read a record")?.detach()),
-            None => break,
+    let (mut records, mut left, until) = (Vec::new(), places.count(), Instant::now() + DEADLINE);
+    while left > 0 {
+        ensure!(Instant::now() < until, "{left} partitions are not read to their end");
+        match consumer.poll(ANSWER) {
+            Some(Ok(record)) => records.push(record.detach()),
+            Some(Err(KafkaError::PartitionEOF(_))) => left -= 1,
+            Some(Err(error)) => return Err(error).context("read a record"),
+            None => {}
         }
     }
     Ok(records)
