@@ -1,6 +1,7 @@
 //! The records that an installation's topics hold, sent again: doubled, late and
 //! in another order, as a broker may that was asked for at least once.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -18,8 +19,9 @@ use crate::until::DEADLINE;
 /// How long the broker is asked for something.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Sends every record of the topics that begin with `prefix` again, up to
-/// `times` times, in an order of chance. Returns how many were sent.
+/// Sends the records of the topics that begin with `prefix` again, each up to
+/// `times` times, in an order of chance; but not the latest of a key, which
+/// would make up for all that came late. Returns how many were sent.
 ///
 /// # Errors
 /// The broker does not answer.
@@ -29,7 +31,7 @@ pub async fn replay(broker: &str, prefix: &str, times: usize, seed: u64) -> anyh
         let mut chance = StdRng::seed_from_u64(seed);
         let records = read(&broker, &prefix)?;
         let again = |record| vec![record; chance.random_range(1..=times)];
-        let mut records: Vec<OwnedMessage> = records.into_iter().flat_map(again).collect();
+        let mut records: Vec<OwnedMessage> = late(records).into_iter().flat_map(again).collect();
         records.shuffle(&mut chance);
         send(&broker, &records)?;
         Ok(records.len())
@@ -61,6 +63,17 @@ fn read(broker: &str, prefix: &str) -> anyhow::Result<Vec<OwnedMessage>> {
         }
     }
     Ok(records)
+}
+
+/// Those after which another of their key was said.
+fn late(records: Vec<OwnedMessage>) -> Vec<OwnedMessage> {
+    let of = |record: &OwnedMessage| (record.topic().to_owned(), record.key().map(<[u8]>::to_vec));
+    let mut latest = BTreeMap::new();
+    for record in &records {
+        let last = latest.entry(of(record)).or_insert(record.offset());
+        *last = record.offset().max(*last);
+    }
+    records.into_iter().filter(|record| latest.get(&of(record)) != Some(&record.offset())).collect()
 }
 
 fn send(broker: &str, records: &[OwnedMessage]) -> anyhow::Result<()> {
