@@ -1,7 +1,7 @@
 //! Kafka's clients: what each is set to, how it logs, how it is closed.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::TopicPartitionList;
-use tokio::sync::Notify;
 
 use super::KafkaOptions;
 use crate::BusError;
@@ -116,36 +115,11 @@ pub(super) fn is_passing(code: RDKafkaErrorCode) -> bool {
 #[derive(Debug)]
 pub(super) struct Context {
     link: Arc<Link>,
-    revoked: AtomicU64,
-    committing: AtomicBool,
-    committed: Notify,
 }
 
 impl Context {
     pub(super) fn new(link: &Arc<Link>) -> Self {
-        let committing = AtomicBool::new(false);
-        Self { link: Arc::clone(link), revoked: AtomicU64::new(0), committing, committed: Notify::new() }
-    }
-
-    /// Whether a commit may be sent now; if so, it is on its way from here on.
-    pub(super) fn begin_commit(&self) -> bool {
-        !self.committing.swap(true, Ordering::Relaxed)
-    }
-
-    /// Waits until a commit has been answered, in whatever way.
-    pub(super) async fn commit_ended(&self) {
-        self.committed.notified().await;
-    }
-
-    /// The commit on its way is not any more.
-    pub(super) fn end_commit(&self) {
-        self.committing.store(false, Ordering::Relaxed);
-        self.committed.notify_one();
-    }
-
-    /// How often partitions were taken from this member.
-    pub(super) fn revoked(&self) -> u64 {
-        self.revoked.load(Ordering::Relaxed)
+        Self { link: Arc::clone(link) }
     }
 }
 
@@ -189,17 +163,13 @@ impl ConsumerContext for Context {
                 self.link.answered();
                 tracing::debug!(count = partitions.count(), "partitions assigned");
             }
-            Rebalance::Revoke(partitions) => {
-                self.revoked.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(count = partitions.count(), "partitions revoked");
-            }
+            Rebalance::Revoke(partitions) => tracing::debug!(count = partitions.count(), "partitions revoked"),
             Rebalance::Error(error) => tracing::warn!(%error, "the group could not be rebalanced; it tries on"),
         }
     }
 
     // A commit that got lost costs a repeat, which is what rebalances do anyway.
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        self.end_commit();
         match result {
             Ok(()) => self.link.answered(),
             Err(error) => tracing::debug!(%error, "offsets were not committed; records will be repeated"),
@@ -258,6 +228,9 @@ pub(super) fn follower(options: &KafkaOptions) -> ClientConfig {
 
 /// A member of the group that reads what comes up. Only the classic protocol
 /// with ranges gives a barrier's partition of every topic to the same member.
+/// It commits offsets by itself, of what it was told has had its effect: of a
+/// commit that is sent by hand and not waited for, nobody hears what became
+/// (rust-rdkafka issue 856).
 pub(super) fn member(options: &KafkaOptions) -> ClientConfig {
     let mut config = consumer(options);
     config
@@ -266,6 +239,8 @@ pub(super) fn member(options: &KafkaOptions) -> ClientConfig {
         .set("partition.assignment.strategy", "range")
         .set("session.timeout.ms", "10000")
         .set("heartbeat.interval.ms", "3000")
+        .set("enable.auto.commit", "true")
+        .set("auto.commit.interval.ms", "500")
         .set("auto.offset.reset", "earliest");
     config
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use muster_wire::record::Upward;
-use rdkafka::consumer::{CommitMode, Consumer as _, StreamConsumer};
-use rdkafka::error::KafkaResult;
+use rdkafka::consumer::{Consumer as _, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
@@ -27,12 +26,8 @@ pub(super) struct Member {
     /// Where the group would go on, for what was handed out and has not had its
     /// effect yet.
     handed_out: BTreeMap<Partition, i64>,
-    /// The same for what has had it and waits for the commit before.
-    to_commit: BTreeMap<Partition, i64>,
     /// What ended the last batch, told by the next.
     failed: Option<BusError>,
-    /// How often partitions had been taken away when that was handed out.
-    revoked: u64,
 }
 
 impl Member {
@@ -56,60 +51,7 @@ impl Member {
         }
         let reading = topics.into_iter().next().map(|topic| Reading { topic, begun_at: None });
         let watch = Watch::new(&link, reading);
-        Ok(Self {
-            link,
-            consumer,
-            watch,
-            handed_out: BTreeMap::new(),
-            to_commit: BTreeMap::new(),
-            failed: None,
-            revoked: 0,
-        })
-    }
-
-    /// What was handed out of partitions that are others' now is theirs to say.
-    fn forget_revoked(&mut self) {
-        let revoked = self.consumer.context().revoked();
-        if revoked != self.revoked {
-            self.revoked = revoked;
-            self.handed_out.clear();
-            self.to_commit.clear();
-        }
-    }
-
-    /// Sends one commit for everything that waits for it, if none is on its
-    /// way: a queue of them would hold up the next rebalance until its end.
-    fn send_commit(&mut self) -> Result<(), BusError> {
-        self.forget_revoked();
-        if self.to_commit.is_empty() || !self.consumer.context().begin_commit() {
-            return Ok(());
-        }
-        let committed = commit(&self.consumer, &std::mem::take(&mut self.to_commit));
-        committed.map_err(|error| {
-            self.consumer.context().end_commit();
-            self.link.unavailable("commit offsets", &error)
-        })
-    }
-}
-
-/// Hands the offsets over and does not wait.
-fn commit(consumer: &Consumer, offsets: &BTreeMap<Partition, i64>) -> KafkaResult<()> {
-    let mut list = TopicPartitionList::new();
-    for ((topic, partition), offset) in offsets {
-        list.add_partition_offset(topic, *partition, Offset::Offset(*offset))?;
-    }
-    consumer.commit(&list, CommitMode::Async)
-}
-
-impl Drop for Member {
-    /// Leaving the group waits for a commit on its way.
-    fn drop(&mut self) {
-        self.forget_revoked();
-        if !self.to_commit.is_empty()
-            && let Err(error) = commit(&self.consumer, &self.to_commit)
-        {
-            tracing::debug!(%error, "the last offsets were not committed; records will be repeated");
-        }
+        Ok(Self { link, consumer, watch, handed_out: BTreeMap::new(), failed: None })
     }
 }
 
@@ -158,7 +100,6 @@ impl Up for Member {
             tokio::select! {
                 biased;
                 received = receive(&self.consumer, &self.link, max.max(1)) => break received,
-                () = self.consumer.context().commit_ended() => self.send_commit()?,
                 error = self.watch.stalled(&self.consumer) => return Err(error),
             }
         };
@@ -168,7 +109,6 @@ impl Up for Member {
             failed => self.failed = failed,
         }
         self.link.answered();
-        self.forget_revoked();
         let mut batch = Vec::with_capacity(taken.len());
         for Taken { after: (partition, offset), received } in taken {
             self.handed_out.insert(partition, offset);
@@ -177,10 +117,21 @@ impl Up for Member {
         Ok(batch)
     }
 
-    /// Does not wait for the brokers: offsets carry no meaning.
+    /// Leaves the offsets to the library, which commits what it has of them from
+    /// time to time, when it gives partitions away and when it leaves the group.
+    /// They carry no meaning: one that was not committed costs a repeat.
     async fn commit(&mut self) -> Result<(), BusError> {
-        self.forget_revoked();
-        self.to_commit.append(&mut self.handed_out);
-        self.send_commit()
+        let mut list = TopicPartitionList::new();
+        let stored = std::mem::take(&mut self.handed_out)
+            .into_iter()
+            .try_for_each(|((topic, partition), offset)| {
+                list.add_partition_offset(&topic, partition, Offset::Offset(offset))
+            })
+            .and_then(|()| self.consumer.store_offsets(&list));
+        // What came of partitions that are others' by now is theirs to commit.
+        if let Err(error) = stored {
+            tracing::debug!(%error, "offsets were not stored; records will be repeated");
+        }
+        Ok(())
     }
 }

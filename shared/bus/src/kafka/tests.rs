@@ -184,6 +184,31 @@ async fn what_is_sent_while_nobody_reads_is_kept_and_what_is_committed_is_not_re
 }
 
 #[tokio::test]
+async fn a_member_that_stays_commits_one_batch_after_another() {
+    let subject = OnBrokers::new();
+    let (kafka, us) = (subject.kafka(), region("us-east"));
+    kafka.prepare(std::slice::from_ref(&us)).await.unwrap();
+    let mut member = kafka.join_up(std::slice::from_ref(&us)).await.unwrap();
+    let topic = subject.topics().region(&us);
+    for n in 1..=20 {
+        let barrier = format!("etl/{n}");
+        kafka.send_up(&report("us-east", &barrier, n), Headers::new()).await.unwrap();
+        let batch = in_time("a report", member.next_batch(1)).await.unwrap();
+        assert_eq!(batch.len(), 1);
+        member.commit().await.unwrap();
+    }
+    // Nothing more comes; the last commit goes out when the one before it ends.
+    in_time("all commits", async {
+        while subject.committed(&topic) != 20 {
+            let waited = tokio::time::timeout(Duration::from_millis(50), member.next_batch(1)).await;
+            assert!(waited.is_err(), "nothing was sent");
+        }
+    })
+    .await;
+    subject.clear().await;
+}
+
+#[tokio::test]
 async fn a_follower_of_a_topic_that_is_made_anew_is_told_to_follow_anew() {
     let subject = OnBrokers::new();
     let (kafka, global) = (subject.kafka(), subject.topics().global());
