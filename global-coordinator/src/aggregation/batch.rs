@@ -32,20 +32,24 @@ type Subject = (RegionName, History, BarrierName, u64);
 #[derive(Default)]
 pub(super) struct Batch {
     poison: Vec<(Place, Poison)>,
-    greetings: Vec<(Hello, Headers)>,
+    greetings: BTreeMap<(RegionName, AgentId, History), (Hello, Headers)>,
     heartbeats: BTreeMap<(RegionName, AgentId), Heartbeat>,
     reports: BTreeMap<Subject, Reported>,
 }
 
 impl Batch {
     /// Sorts records. Of several reports on one subject only the latest
-    /// counts: reports are states, not events.
+    /// counts: reports are states, not events. An agent that greeted several
+    /// times while nobody listened is answered once.
     pub(super) fn sort(received: Vec<Received<Upward>>) -> Self {
         let mut batch = Self::default();
         for Received { place, headers, content } in received {
             match content {
                 Err(poison) => batch.poison.push((place, poison)),
-                Ok(Upward::Hello(hello)) => batch.greetings.push((hello, headers)),
+                Ok(Upward::Hello(hello)) => {
+                    let from = (hello.region.clone(), hello.agent.clone(), hello.history);
+                    batch.greetings.insert(from, (hello, headers));
+                }
                 Ok(Upward::Heartbeat(beat)) => {
                     batch.heartbeats.insert((beat.region.clone(), beat.agent.clone()), beat);
                 }
@@ -82,7 +86,7 @@ impl Batch {
         if !self.poison.is_empty() {
             set_aside(coordinator, &self.poison).await?;
         }
-        for (hello, headers) in self.greetings {
+        for (hello, headers) in self.greetings.into_values() {
             greet(coordinator, greetings, &hello, headers).await?;
         }
         if !self.reports.is_empty() {
@@ -198,5 +202,8 @@ mod tests {
             assert!(Batch::sort(vec![hello(history)]).handle(&coordinator, &greetings).await.is_ok());
             assert_eq!(greeted.try_recv().is_ok(), told, "history {history}");
         }
+        assert!(Batch::sort(vec![hello(1), hello(1), hello(1)]).handle(&coordinator, &greetings).await.is_ok());
+        assert!(greeted.try_recv().is_ok());
+        assert!(greeted.try_recv().is_err(), "one agent is answered once");
     }
 }

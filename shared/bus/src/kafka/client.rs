@@ -237,8 +237,10 @@ pub(super) fn member(options: &KafkaOptions) -> ClientConfig {
         .set("group.id", format!("{}.coordinator", options.prefix))
         .set("group.protocol", "classic")
         .set("partition.assignment.strategy", "range")
-        .set("session.timeout.ms", "10000")
-        .set("heartbeat.interval.ms", "3000")
+        // The shortest that brokers take unless they are told otherwise: what a
+        // dead member read waits for so long, and twice where two died in turn.
+        .set("session.timeout.ms", "6000")
+        .set("heartbeat.interval.ms", "2000")
         .set("enable.auto.commit", "true")
         .set("auto.commit.interval.ms", "500")
         .set("auto.offset.reset", "earliest");

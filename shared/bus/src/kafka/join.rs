@@ -96,12 +96,10 @@ impl Up for Member {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let (taken, failed) = loop {
-            tokio::select! {
-                biased;
-                received = receive(&self.consumer, &self.link, max.max(1)) => break received,
-                error = self.watch.stalled(&self.consumer) => return Err(error),
-            }
+        let (taken, failed) = tokio::select! {
+            biased;
+            received = receive(&self.consumer, &self.link, max.max(1)) => received,
+            error = self.watch.stalled(&self.consumer) => return Err(error),
         };
         match failed {
             Some(error) if taken.is_empty() => return Err(error),

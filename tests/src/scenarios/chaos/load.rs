@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::json;
 
+use super::tally::Tally;
 use crate::worker::Worker;
 use crate::world::World;
 
@@ -124,6 +125,7 @@ pub(super) async fn define(world: &World<'_>) -> anyhow::Result<()> {
 /// One generation, from its first arrival to what everybody was told.
 pub(super) struct Round<'a> {
     world: &'a World<'a>,
+    tally: &'a Tally,
     ending: Ending,
     key: String,
     target: Target,
@@ -134,7 +136,7 @@ pub(super) struct Round<'a> {
 
 impl<'a> Round<'a> {
     /// Nothing has happened yet.
-    pub(super) fn new(world: &'a World<'a>, ending: Ending, key: String, seed: u64) -> Self {
+    pub(super) fn new(world: &'a World<'a>, tally: &'a Tally, ending: Ending, key: String, seed: u64) -> Self {
         let id = if matches!(ending, Ending::Deleted | Ending::NameTaken) { "1" } else { &key };
         let target = world.target(&ending.barrier(&key), id);
         let crew = |region| {
@@ -144,7 +146,7 @@ impl<'a> Round<'a> {
             (1..=PARTICIPANTS).map(one).collect()
         };
         let crews = (0..world.regions().len()).map(crew).collect();
-        Self { world, ending, key, target, crews, chance: StdRng::seed_from_u64(seed) }
+        Self { world, tally, ending, key, target, crews, chance: StdRng::seed_from_u64(seed) }
     }
 
     /// Which generation.
@@ -156,7 +158,7 @@ impl<'a> Round<'a> {
     pub(super) async fn play(mut self) -> anyhow::Result<()> {
         let target = self.target.clone();
         let all: Vec<Worker> = self.crews.iter().flatten().cloned().collect();
-        self.prepare().await.context("prepare")?;
+        self.step("define", self.prepare()).await?;
         if self.ending != Ending::Forced {
             self.world.require(&target, &all);
         }
@@ -164,17 +166,24 @@ impl<'a> Round<'a> {
         let batches = self.batches();
         let (first, rest) = batches.split_first().context("nobody arrives")?;
         // Of what a key means nobody knows before somebody has come.
-        self.together(first).await.context("open it")?;
+        self.step("open", self.together(first)).await?;
         let waits = self.waits();
         let work = async {
-            try_join_all(rest.iter().map(|batch| self.together(batch))).await.context("arrive")?;
-            self.change_minds().await.context("change minds")?;
-            self.end().await.context("bring it to its end")
+            self.step("arrive", try_join_all(rest.iter().map(|batch| self.together(batch)))).await?;
+            self.step("change minds", self.change_minds()).await?;
+            self.step("end", self.end()).await?;
+            self.tally.at(&target.to_string(), "be told");
+            anyhow::Ok(())
         };
         let (told, worked) = futures::join!(waits, work);
         worked?;
         told.iter().try_for_each(|told| self.judge(told))?;
-        self.look().await.context("look")
+        self.step("look", self.look()).await
+    }
+
+    async fn step<T>(&self, step: &'static str, does: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        self.tally.at(&self.target.to_string(), step);
+        does.await.context(step)
     }
 
     /// One of each region waits, and somebody who asks the coordinators.
@@ -187,7 +196,7 @@ impl<'a> Round<'a> {
         join_all(waiters.iter().map(|worker| worker.wait(&self.target))).await
     }
 
-    async fn prepare(&mut self) -> anyhow::Result<()> {
+    async fn prepare(&self) -> anyhow::Result<()> {
         let name = self.ending.barrier(&self.key);
         let more = json!({"participants": format!("[1-{PARTICIPANTS}]"), "deadline": "1h", "retention": "10m"});
         match self.ending {

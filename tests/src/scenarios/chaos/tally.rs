@@ -1,6 +1,6 @@
 //! What happened, counted, and in its order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::load::Ending;
 use crate::history::{Answer, History};
 use crate::world::World;
 
-/// How long to ask why a generation goes on.
+/// How long to ask why a generation does not go on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What happened.
@@ -25,7 +25,8 @@ struct Counts {
     endings: BTreeMap<Ending, u64>,
     acknowledged: u64,
     calls: u64,
-    open: BTreeSet<String>,
+    /// What each that is begun does, and since when.
+    open: BTreeMap<String, (&'static str, Instant)>,
 }
 
 impl Default for Tally {
@@ -50,9 +51,9 @@ impl Tally {
         *self.counts().faults.entry(fault.kind()).or_default() += 1;
     }
 
-    /// A generation is begun.
-    pub(super) fn began(&self, target: &str) {
-        self.counts().open.insert(target.to_owned());
+    /// A generation has come to this step.
+    pub(super) fn at(&self, target: &str, step: &'static str) {
+        self.counts().open.insert(target.to_owned(), (step, Instant::now()));
     }
 
     /// A generation came to its end.
@@ -62,11 +63,15 @@ impl Tally {
         *counts.endings.entry(ending).or_default() += 1;
     }
 
-    /// What is begun and not ended, and why.
-    pub(super) async fn open(&self, world: &World<'_>) -> String {
-        let open: Vec<String> = self.counts().open.iter().cloned().collect();
+    /// Those at one step for longer than this, though nothing was in their way
+    /// since then, and why.
+    pub(super) async fn stuck(&self, since: Instant, patience: Duration, world: &World<'_>) -> Vec<String> {
+        let open = self.counts().open.clone();
         let mut lines = Vec::new();
-        for name in open {
+        for (name, (step, at)) in open {
+            if at.max(since).elapsed() < patience {
+                continue;
+            }
             let told = match name.parse() {
                 Ok(target) => match world.coordinator().patience(PATIENCE).explain(&target).await {
                     Ok(why) => why.lines.join(" "),
@@ -74,9 +79,9 @@ impl Tally {
                 },
                 Err(error) => format!("{error:?}"),
             };
-            lines.push(format!("{name}: {told}"));
+            lines.push(format!("{name}, {step} for {} s: {told}", at.elapsed().as_secs()));
         }
-        lines.join("\n")
+        lines
     }
 
     /// What clients called, and it was judged.
