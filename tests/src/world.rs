@@ -36,6 +36,12 @@ impl<'a> World<'a> {
         Self { cluster, history: History::default(), namespace, expectation: Mutex::default() }
     }
 
+    /// The namespace of its barriers.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The regions.
     #[must_use]
     pub fn regions(&self) -> &[RegionName] {

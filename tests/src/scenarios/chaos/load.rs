@@ -21,9 +21,9 @@ use crate::worker::Worker;
 use crate::world::World;
 
 /// Participants of each region.
-const PARTICIPANTS: usize = 100;
+const PARTICIPANTS: usize = 80;
 /// Those that arrive in one request.
-const TOGETHER: usize = 25;
+const TOGETHER: usize = 20;
 /// Those of each region on whom its end rests.
 const LAST: usize = 2;
 /// Nobody is away for so long.

@@ -6,12 +6,14 @@
 //! plan    which fault comes when, from the seed
 //! fault   how it strikes, how it is over
 //! load    generations, each brought to one of all ends
+//! scan    what is kept in the end, against what was told
 //! tally   what happened, counted
 //! ```
 
 mod fault;
 mod load;
 mod plan;
+mod scan;
 mod tally;
 
 use std::sync::Arc;
@@ -35,13 +37,13 @@ use plan::{Hand, Plan};
 use tally::Tally;
 
 /// How long one storm lasts.
-const STORM: Duration = Duration::from_secs(45);
+const STORM: Duration = Duration::from_secs(75);
 /// Faults over, everything that can be decided is decided within this.
 const CALM: Duration = Duration::from_secs(30);
 /// The same where other tests have the machine too.
 const CROWDED_CALM: Duration = Duration::from_secs(90);
 /// Generations that go on at once.
-const LANES: usize = 96;
+const LANES: usize = 128;
 
 #[test]
 fn everything_is_taken_away_and_nothing_is_lost() {
@@ -117,6 +119,7 @@ async fn weather(place: &Place<'_>, tally: &Tally, plans: &mut [Plan], seed: u64
     tokio::try_join!(storm, load)?;
     world.judge_seen()?;
     tally.calls(&world.history);
+    tally.scanned(scan::scan(place, &world).await.context("scan etcd and Postgres")?);
     Ok(())
 }
 

@@ -18,15 +18,18 @@ pub(super) enum Hand {
     Coordinators,
     /// At links.
     Links,
-    /// At etcd, Kafka and Postgres.
-    Services,
+    /// At etcd and Postgres.
+    Databases,
+    /// At Kafka, which takes its time to come back.
+    Kafka,
     /// In what services keep.
     Insides,
 }
 
 impl Hand {
     /// All of them.
-    pub(super) const ALL: [Self; 5] = [Self::Agents, Self::Coordinators, Self::Links, Self::Services, Self::Insides];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Agents, Self::Coordinators, Self::Links, Self::Databases, Self::Kafka, Self::Insides];
 }
 
 /// What one hand does, one thing after another.
@@ -66,7 +69,13 @@ impl Plan {
                 let (part, end) = (self.part(None), *self.one(&End::ALL));
                 Fault::Link(part, end, self.trouble())
             }
-            Hand::Services => self.hurt_service(),
+            Hand::Databases => {
+                let etcds = self.shape.regions.iter().map(|region| format!("etcd-{region}"));
+                let databases: Vec<String> = etcds.chain(["postgres".to_owned()]).collect();
+                let name = self.one(&databases).clone();
+                self.hurt_service(name)
+            }
+            Hand::Kafka => self.hurt_service("kafka".to_owned()),
             Hand::Insides => match self.chance.random_bool(0.5) {
                 true => Fault::Disconnect,
                 false => Fault::Compact(self.region()),
@@ -75,7 +84,8 @@ impl Plan {
         let (after, lasts) = match self.hand {
             Hand::Agents | Hand::Coordinators => (700..3_500, 50..2_000),
             Hand::Links => (500..4_000, 500..5_000),
-            Hand::Services => (500..4_500, 100..2_000),
+            Hand::Databases => (500..4_500, 100..2_000),
+            Hand::Kafka => (8_000..20_000, 100..2_000),
             Hand::Insides => (3_000..8_000, 0..1),
         };
         // Sometimes for longer than any lease.
@@ -129,10 +139,7 @@ impl Plan {
         }
     }
 
-    fn hurt_service(&mut self) -> Fault {
-        let etcds = self.shape.regions.iter().map(|region| format!("etcd-{region}"));
-        let services: Vec<String> = etcds.chain(["kafka".to_owned(), "postgres".to_owned()]).collect();
-        let name = self.one(&services).clone();
+    fn hurt_service(&mut self, name: String) -> Fault {
         Fault::Service(name, *self.one(&[Blow::Kill, Blow::Stop, Blow::Pause]))
     }
 }

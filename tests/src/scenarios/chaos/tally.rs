@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 use super::load::Ending;
+use super::scan::Compared;
 use crate::history::{Answer, History};
 use crate::world::World;
 
@@ -25,6 +26,8 @@ struct Counts {
     endings: BTreeMap<Ending, u64>,
     acknowledged: u64,
     calls: u64,
+    longest: u64,
+    compared: Compared,
     /// What each that is begun does, and since when.
     open: BTreeMap<String, (&'static str, Instant)>,
 }
@@ -89,15 +92,30 @@ impl Tally {
         let calls = history.calls();
         let mut counts = self.counts();
         counts.calls += calls.len() as u64;
+        counts.longest = counts.longest.max(calls.len() as u64);
         let acknowledged = calls.iter().filter(|call| matches!(call.answer, Answer::Arrived { .. })).count();
         counts.acknowledged += acknowledged as u64;
+    }
+
+    /// What was kept, and it agreed with what was told.
+    pub(super) fn scanned(&self, compared: Compared) {
+        let mut counts = self.counts();
+        counts.compared.told += compared.told;
+        counts.compared.applied += compared.applied;
+        counts.compared.arrivals += compared.arrivals;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();
-        writeln!(f, "  arrivals acknowledged {}, calls judged {}", counts.acknowledged, counts.calls)?;
+        let Counts { acknowledged, calls, longest, compared, .. } = &*counts;
+        writeln!(f, "  arrivals acknowledged {acknowledged}, calls judged {calls}, the most of one history {longest}")?;
+        let Compared { told, applied, arrivals } = compared;
+        writeln!(
+            f,
+            "  found in Postgres {told} ends that were told, in etcd {applied} of its ends and {arrivals} arrivals"
+        )?;
         let endings = counts.endings.iter().map(|(ending, count)| format!("{ending:?} {count}"));
         writeln!(f, "  generations: {}", endings.collect::<Vec<_>>().join(", "))?;
         let faults = counts.faults.iter().map(|(kind, count)| format!("{kind} {count}"));
