@@ -82,9 +82,12 @@ impl Plan {
             },
         };
         let (after, lasts) = match self.hand {
-            Hand::Agents | Hand::Coordinators => (700..3_500, 50..2_000),
+            Hand::Agents => (700..3_500, 50..2_000),
+            // What a dead one read waits for seconds: nothing would ever be
+            // decided if they died faster.
+            Hand::Coordinators => (4_000..12_000, 50..2_000),
             Hand::Links => (500..4_000, 500..5_000),
-            Hand::Databases => (500..4_500, 100..2_000),
+            Hand::Databases => (800..4_500, 100..2_000),
             Hand::Kafka => (8_000..20_000, 100..2_000),
             Hand::Insides => (3_000..8_000, 0..1),
         };
