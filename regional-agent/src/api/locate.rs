@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use muster_protocol::global::Command;
 use muster_protocol::name::{BarrierName, Key, ParticipantId};
 use muster_protocol::participants::IdSet;
 use muster_protocol::region::Region;
+use muster_protocol::replica::NotDone;
 use muster_protocol::spec::Generations;
 use muster_wire::code::Code;
 use muster_wire::definition::effective;
@@ -27,8 +29,10 @@ use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::speak::no_answer;
 use super::{Api, regional};
 use crate::coordinator::NoWord;
+use crate::driver::NoAnswer;
 
 /// How long a call is held for an opening that is on its way.
 const HOLD: Duration = Duration::from_secs(5);
@@ -150,15 +154,20 @@ impl Api {
             Word::No(problem) => return Err(Failure::from(*problem)),
             word @ (Word::Coming | Word::Away | Word::MayOpen(_)) => word,
         };
+        // What it has not heard of, an agent behind its region's log knows nothing of.
+        let mut fresh = pin!(self.handle.fresh());
+        let mut read = None;
         loop {
             if let Some(found) = self.find(barrier, reference) {
                 return Ok(Place::Here(found));
             }
             tokio::select! {
                 () = opening.changed() => {}
+                answer = fresh.as_mut(), if read.is_none() => read = Some(answer),
                 () = tokio::time::sleep_until(deadline) => {
+                    let unread = read.unwrap_or(Err(NoAnswer::NotDone(NotDone::Unavailable))).err();
                     let full = self.handle.status().borrow().full;
-                    return Err(too_early(barrier, reference, purpose, &word, full));
+                    return Err(unread.map_or_else(|| too_early(barrier, reference, purpose, &word, full), no_answer));
                 }
                 () = self.shutdown.cancelled() => return Err(draining()),
             }

@@ -22,6 +22,8 @@ use crate::world::World;
 const THREE_LEASES: Duration = Duration::from_secs(12);
 /// How long a participant bears it that its agent can't answer.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// Longer than an agent holds a call for an opening.
+const HELD: Duration = Duration::from_secs(7);
 
 /// Two regions of two agents and two coordinators, each behind proxies.
 fn linked(scenario: impl AsyncFnOnce(&World<'_>, &Processes, &Links) -> Outcome) {
@@ -96,12 +98,16 @@ fn an_agent_cut_off_from_its_etcd_acknowledges_nothing_and_the_other_leads() {
                 let target = world.target("step", n);
                 let cut = alone(world, &agent, "1")?.patient(PATIENCE);
                 links.trouble(&agent, End::Database, Trouble::Cut(way));
-                let arrived = cut.arrive(&target).await;
+                let patient = cut.client.clone().patience(PATIENCE);
+                let (arrived, listed) = futures::join!(cut.arrive(&target), patient.participants(&target, None, None));
                 ensure!(matches!(arrived, Err(Error::Unknown { .. } | Error::Unreachable { .. })), "{arrived:?}");
-                let listed = cut.client.participants(&target, None, None).await;
                 ensure!(listed.is_err(), "it can't know who is missing: {listed:?}");
                 // The others go on with the agent that hears its log.
                 world.cross(&target, &workers).await.with_context(|| format!("{agent} without {way:?}"))?;
+                let next =
+                    cut.client.clone().patience(HELD).participants(&world.target("step", n + 1), None, None).await;
+                let said = next.as_ref().err().and_then(Error::problem).map(|problem| problem.code);
+                ensure!(next.is_err() && said != Some(Code::NotOpenYet), "it can't know what is open: {said:?}");
                 links.heal(&agent, End::Database);
                 cluster.part_ready(&agent).await?;
                 // It comes to the same: asked alone, it tells the end.
