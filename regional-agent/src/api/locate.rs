@@ -140,7 +140,8 @@ impl Api {
         // The subscription comes before the question, so that an opening in
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
-        let deadline = Instant::now() + patience.map_or(HOLD, |patience| patience.min(HOLD));
+        let latest = Instant::now() + HOLD;
+        let deadline = latest - HOLD.saturating_sub(patience.unwrap_or(HOLD));
         let word = match self.word(barrier, reference, purpose).await {
             // A stranger opens nothing.
             Word::MayOpen(expected) if !who.iter().any(|who| admits(&expected, who)) => {
@@ -165,9 +166,15 @@ impl Api {
                 () = opening.changed() => {}
                 answer = fresh.as_mut(), if read.is_none() => read = Some(answer),
                 () = tokio::time::sleep_until(deadline) => {
-                    let unread = read.unwrap_or(Err(NoAnswer::NotDone(NotDone::Unavailable))).err();
+                    let unavailable = Err(NoAnswer::NotDone(NotDone::Unavailable));
+                    let read = match read {
+                        Some(answer) => answer,
+                        None => tokio::time::timeout_at(latest, fresh).await.unwrap_or(unavailable),
+                    };
+                    read.map_err(no_answer)?;
                     let full = self.handle.status().borrow().full;
-                    return Err(unread.map_or_else(|| too_early(barrier, reference, purpose, &word, full), no_answer));
+                    let found = self.find(barrier, reference).map(Place::Here);
+                    return found.ok_or_else(|| too_early(barrier, reference, purpose, &word, full));
                 }
                 () = self.shutdown.cancelled() => return Err(draining()),
             }
