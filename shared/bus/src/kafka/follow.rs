@@ -43,7 +43,7 @@ impl Follower {
             .map_err(|error| misconfigured(&error))?;
         let consumer = ClosedElsewhere::new(Arc::new(consumer));
         assign(&consumer, &ends).map_err(|error| link.unavailable(&format!("assign {topic}"), &error))?;
-        let watch = Watch::new(&link, Some(Reading { topic: topic.clone(), begun_at: Some(ends) }));
+        let watch = Watch::new(&link, Some(Reading { topics: vec![topic.clone()], begun_at: Some(ends) }));
         Ok(Self { link, topic, consumer, watch })
     }
 }

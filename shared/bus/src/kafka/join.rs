@@ -49,7 +49,7 @@ impl Member {
             let names: Vec<&str> = topics.iter().map(String::as_str).collect();
             consumer.subscribe(&names).map_err(|error| link.unavailable("join the group", &error))?;
         }
-        let reading = topics.into_iter().next().map(|topic| Reading { topic, begun_at: None });
+        let reading = (!topics.is_empty()).then_some(Reading { topics, begun_at: None });
         let watch = Watch::new(&link, reading);
         Ok(Self { link, consumer, watch, handed_out: BTreeMap::new(), failed: None })
     }

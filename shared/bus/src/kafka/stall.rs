@@ -45,15 +45,15 @@ struct Standing {
 /// What one look found.
 struct Look {
     standings: BTreeMap<Partition, Standing>,
-    /// How many partitions the topic has.
-    partitions: usize,
+    /// How many partitions each topic has; one that is not there has none.
+    partitions: Vec<(String, usize)>,
 }
 
 /// What is watched.
 #[derive(Clone)]
 pub(super) struct Reading {
-    /// The topic, or one of them.
-    pub(super) topic: String,
+    /// The topics.
+    pub(super) topics: Vec<String>,
     /// Where a follower began; a member begins where its group was.
     pub(super) begun_at: Option<BTreeMap<Partition, i64>>,
 }
@@ -120,7 +120,7 @@ impl Watch {
                 if since.elapsed() < SILENCE_MAX {
                     return Ok(());
                 }
-                Err(self.link.unavailable(&format!("read {}", reading.topic), &error))
+                Err(self.link.unavailable(&format!("read {}", reading.topics.join(", ")), &error))
             }
         }
     }
@@ -128,12 +128,18 @@ impl Watch {
     /// A stall is a consumer that stood still between two looks with records in
     /// front of it at the first: those had all the time to come.
     fn compare(&mut self, reading: &Reading, mut look: Look) -> Result<(), BusError> {
-        if let Some(began) = reading.begun_at.as_ref().map(BTreeMap::len)
-            && began != look.partitions
-        {
-            let Reading { topic, .. } = reading;
-            let what = format!("topic {topic} had {began} partitions, now it has {}", look.partitions);
-            return Err(self.link.because(&what));
+        // A member is left without them in silence, and would not hear of the
+        // topic that takes its place.
+        let began = reading.begun_at.as_ref().map(BTreeMap::len);
+        for (topic, now) in look.partitions {
+            match began {
+                _ if now == 0 => return Err(self.link.because(&format!("topic {topic} is not there any more"))),
+                Some(began) if began != now => {
+                    let what = format!("topic {topic} had {began} partitions, now it has {now}");
+                    return Err(self.link.because(&what));
+                }
+                _ => {}
+            }
         }
         let moved = look
             .standings
@@ -164,11 +170,15 @@ impl Watch {
 }
 
 fn look(consumer: &StreamConsumer<Context>, reading: &Reading) -> KafkaResult<Look> {
-    let metadata = consumer.fetch_metadata(Some(&reading.topic), ANSWER_WAIT)?;
-    let partitions = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+    let mut partitions = Vec::new();
+    for topic in &reading.topics {
+        let metadata = consumer.fetch_metadata(Some(topic), ANSWER_WAIT)?;
+        let found = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+        partitions.push((topic.clone(), found));
+    }
     let begun_at = match &reading.begun_at {
         Some(begun_at) => begun_at.iter().map(|(partition, offset)| (partition.clone(), Some(*offset))).collect(),
-        None => committed(consumer, &reading.topic)?,
+        None => committed(consumer, &reading.topics)?,
     };
     let mut standings = BTreeMap::new();
     for (partition, read_to) in offsets(&consumer.position()?) {
@@ -182,9 +192,9 @@ fn look(consumer: &StreamConsumer<Context>, reading: &Reading) -> KafkaResult<Lo
 
 /// Where the group is. Asked even of a member without partitions: only the
 /// group's own broker answers, and who does not reach it gets none.
-fn committed(consumer: &StreamConsumer<Context>, topic: &str) -> KafkaResult<BTreeMap<Partition, Option<i64>>> {
+fn committed(consumer: &StreamConsumer<Context>, topics: &[String]) -> KafkaResult<BTreeMap<Partition, Option<i64>>> {
     let mut asked = consumer.assignment()?;
-    if asked.count() == 0 {
+    if let Some(topic) = topics.first().filter(|_| asked.count() == 0) {
         asked.add_partition(topic, 0);
     }
     Ok(offsets(&consumer.committed_offsets(asked, ANSWER_WAIT)?))
@@ -213,12 +223,12 @@ mod tests {
                 (("muster.global".to_owned(), partition), Standing { place, end, still: 0 })
             })
             .collect();
-        Look { standings, partitions }
+        Look { standings, partitions: vec![("muster.global".to_owned(), partitions)] }
     }
 
     fn reading() -> Reading {
         let begun_at = (0..2).map(|partition| (("muster.global".to_owned(), partition), 0)).collect();
-        Reading { topic: "muster.global".to_owned(), begun_at: Some(begun_at) }
+        Reading { topics: vec!["muster.global".to_owned()], begun_at: Some(begun_at) }
     }
 
     fn watch() -> Watch {
@@ -267,5 +277,8 @@ mod tests {
         assert!(error.contains("partition 0 of muster.global ends at 2"), "{error}");
         let error = watch().compare(&reading(), look(&[(0, 5, 5)], 3)).unwrap_err().to_string();
         assert!(error.contains("had 2 partitions, now it has 3"), "{error}");
+        let member = Reading { begun_at: None, ..reading() };
+        let error = watch().compare(&member, look(&[], 0)).unwrap_err().to_string();
+        assert!(error.contains("topic muster.global is not there any more"), "{error}");
     }
 }

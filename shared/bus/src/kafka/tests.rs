@@ -234,6 +234,20 @@ async fn a_follower_of_a_topic_that_is_made_anew_is_told_to_follow_anew() {
 }
 
 #[tokio::test]
+async fn a_member_of_a_topic_that_is_gone_is_told_to_join_anew() {
+    let subject = OnBrokers::new();
+    let (kafka, both) = (subject.kafka(), [region("us-east"), region("eu-west")]);
+    kafka.prepare(&both).await.unwrap();
+    let mut member = kafka.join_up(&both).await.unwrap();
+    kafka.send_up(&report("us-east", "etl/map", 1), Headers::new()).await.unwrap();
+    in_time("the report", member.next_batch(1)).await.unwrap();
+    subject.delete(&[&subject.topics().region(&both[1])]).await;
+    let error = in_time("the error", member.next_batch(1)).await.unwrap_err();
+    assert!(matches!(error, BusError::Unavailable { .. }), "{error}");
+    subject.delete(&[&subject.topics().region(&both[0]), &subject.topics().global()]).await;
+}
+
+#[tokio::test]
 async fn an_address_where_nobody_is_is_named_in_bounded_time() {
     // Port 9 discards, where anything listens at all.
     let options = KafkaOptions { bootstrap: "127.0.0.1:9".to_owned(), ..KafkaOptions::default() };
