@@ -15,7 +15,12 @@ use crate::coordinator::Coordinator;
 pub(crate) async fn run(coordinator: Arc<Coordinator>) {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
     loop {
-        match coordinator.bus.follow_down().await {
+        // Whoever deletes the topic stops nothing for longer than this takes.
+        let followed = match coordinator.bus.prepare(&[]).await {
+            Ok(()) => coordinator.bus.follow_down().await,
+            Err(error) => Err(error),
+        };
+        match followed {
             Ok(mut down) => {
                 let heard = listen(&coordinator, down.as_mut()).await;
                 if heard {

@@ -5,7 +5,7 @@
 //! cluster/    starts, hurts and ends the parts           in process | processes
 //! world       a scenario's own barriers and clients on a cluster
 //! worker      a participant whose every call is recorded
-//! etcd        of one region, in the hands of its operator
+//! etcd        of one region, in the hands of its operator; so is kafka
 //! links       between parts, services and clients: proxies that cut them
 //! history     what was recorded, and the rules it must obey
 //! scenarios/  what must hold, told once, run on both clusters
@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod database;
 pub mod etcd;
 pub mod history;
+pub mod kafka;
 pub mod links;
 pub mod otlp;
 pub mod ports;

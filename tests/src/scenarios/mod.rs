@@ -32,6 +32,7 @@ mod tracing_a_crossing;
 mod trouble;
 mod upgrading;
 mod waiting;
+mod wiping;
 
 use std::fmt::Debug;
 use std::future::Future;
