@@ -208,6 +208,12 @@ impl Place<'_> {
         futures::try_join!(laps, trouble).map(drop)
     }
 
+    /// The member that leads.
+    async fn leader(&self) -> anyhow::Result<String> {
+        let (leader, _) = self.etcd.leader().await?;
+        Ok(self.etcd.names()[leader].clone())
+    }
+
     async fn laps(&self, lap: &AtomicU64, more: u64) -> Outcome {
         let to = lap.load(Ordering::Relaxed) + more;
         until("laps go on", || async {
@@ -217,16 +223,21 @@ impl Place<'_> {
         .await
     }
 
-    /// Whoever leads is killed, and then asked to leave it to another.
+    /// Whoever leads is killed, then asked to leave it to another, then asleep
+    /// until it leads no more and does not know it.
     async fn loses_leaders(&self, lap: &AtomicU64) -> Outcome {
         for _ in 0..BLOWS {
             self.laps(lap, LAPS).await?;
-            let (leader, _) = self.etcd.leader().await?;
-            let name = &self.etcd.names()[leader];
-            self.own.kill(name).await?;
+            let name = self.leader().await?;
+            self.own.kill(&name).await?;
             self.laps(lap, LAPS).await.with_context(|| format!("{name} is dead"))?;
-            self.own.start_again(name).await?;
+            self.own.start_again(&name).await?;
             self.etcd.move_leader().await?;
+            self.laps(lap, LAPS).await?;
+            let name = self.leader().await?;
+            self.own.pause(&name).await?;
+            self.laps(lap, LAPS).await.with_context(|| format!("{name} sleeps"))?;
+            self.own.resume(&name).await?;
         }
         Ok(())
     }
