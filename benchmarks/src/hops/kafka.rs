@@ -81,9 +81,7 @@ async fn listen_up(options: &KafkaOptions, regions: &[RegionName]) -> anyhow::Re
                     return;
                 }
             }
-            if up.commit().await.is_err() {
-                return;
-            }
+            up.commit();
         }
     });
     Ok(seen)

@@ -142,10 +142,7 @@ async fn take_part(
             return handled;
         }
         handled = true;
-        if let Err(error) = up.commit().await {
-            tracing::warn!(%error, "commit the place on the bus; what was read is read again");
-            return handled;
-        }
+        up.commit();
     }
 }
 

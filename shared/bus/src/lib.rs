@@ -120,5 +120,5 @@ pub trait Up: Send {
 
     /// Says that everything handed out so far has had its effect. Offsets
     /// carry no meaning: losing one costs a repeat.
-    async fn commit(&mut self) -> Result<(), BusError>;
+    fn commit(&mut self);
 }

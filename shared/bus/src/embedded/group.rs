@@ -100,7 +100,5 @@ impl Up for Member {
         Ok(batch.into_iter().map(|one| unpack(one.place, one.headers, &one.bytes)).collect())
     }
 
-    async fn commit(&mut self) -> Result<(), BusError> {
-        Ok(())
-    }
+    fn commit(&mut self) {}
 }

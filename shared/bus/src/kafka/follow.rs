@@ -34,7 +34,7 @@ impl Follower {
     pub(super) async fn open(kafka: &Kafka) -> Result<Self, BusError> {
         let (link, topic) = (Arc::clone(kafka.link()), kafka.topics.global());
         let Some(found) = kafka.find(&topic).await? else {
-            return Err(link.because(&format!("topic {topic} does not exist; the coordinator creates it at its start")));
+            return Err(link.because(&format!("topic {topic} does not exist; a coordinator creates it")));
         };
         check_partitions(&topic, found.partitions)?;
         let ends = ends(kafka, &topic, found.partitions).await?;

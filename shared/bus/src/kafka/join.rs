@@ -118,7 +118,7 @@ impl Up for Member {
     /// Leaves the offsets to the library, which commits what it has of them from
     /// time to time, when it gives partitions away and when it leaves the group.
     /// They carry no meaning: one that was not committed costs a repeat.
-    async fn commit(&mut self) -> Result<(), BusError> {
+    fn commit(&mut self) {
         let mut list = TopicPartitionList::new();
         let stored = std::mem::take(&mut self.handed_out)
             .into_iter()
@@ -130,6 +130,5 @@ impl Up for Member {
         if let Err(error) = stored {
             tracing::debug!(%error, "offsets were not stored; records will be repeated");
         }
-        Ok(())
     }
 }
