@@ -5,11 +5,11 @@
 //! known here ─▶ done
 //! else: does the coordinator know it? (a first arrival opens a key)
 //!   no, for certain        ─▶ 404, 409, 422: what is wrong
-//!   yes, or no answer      ─▶ hold until it opens here, at most 5 s (or `wait=`)
+//!   yes, or no answer      ─▶ hold until it opens here, at most 5 s (or `wait=`);
+//!                             then 408 or 503, after a look at the log's head
 //! ```
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ use crate::driver::NoAnswer;
 
 /// How long a call is held for an opening that is on its way.
 const HOLD: Duration = Duration::from_secs(5);
+/// How long the log's head may take to be read, before a call is told that
+/// nothing has opened.
+const READ_MAX: Duration = Duration::from_secs(2);
 /// Open generations that a refusal names.
 const OPEN_NAMED: usize = 16;
 
@@ -140,8 +143,7 @@ impl Api {
         // The subscription comes before the question, so that an opening in
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
-        let latest = Instant::now() + HOLD;
-        let deadline = latest - HOLD.saturating_sub(patience.unwrap_or(HOLD));
+        let deadline = Instant::now() + patience.map_or(HOLD, |patience| patience.min(HOLD));
         let word = match self.word(barrier, reference, purpose).await {
             // A stranger opens nothing.
             Word::MayOpen(expected) if !who.iter().any(|who| admits(&expected, who)) => {
@@ -155,23 +157,16 @@ impl Api {
             Word::No(problem) => return Err(Failure::from(*problem)),
             word @ (Word::Coming | Word::Away | Word::MayOpen(_)) => word,
         };
-        // What it has not heard of, an agent behind its region's log knows nothing of.
-        let mut fresh = pin!(self.handle.fresh());
-        let mut read = None;
         loop {
             if let Some(found) = self.find(barrier, reference) {
                 return Ok(Place::Here(found));
             }
             tokio::select! {
                 () = opening.changed() => {}
-                answer = fresh.as_mut(), if read.is_none() => read = Some(answer),
                 () = tokio::time::sleep_until(deadline) => {
-                    let unavailable = Err(NoAnswer::NotDone(NotDone::Unavailable));
-                    let read = match read {
-                        Some(answer) => answer,
-                        None => tokio::time::timeout_at(latest, fresh).await.unwrap_or(unavailable),
-                    };
-                    read.map_err(no_answer)?;
+                    // An agent that is behind its region's log can't say what is not open.
+                    let read = tokio::time::timeout(READ_MAX, self.handle.fresh()).await;
+                    read.unwrap_or(Err(NoAnswer::NotDone(NotDone::Unavailable))).map_err(no_answer)?;
                     let full = self.handle.status().borrow().full;
                     let found = self.find(barrier, reference).map(Place::Here);
                     return found.ok_or_else(|| too_early(barrier, reference, purpose, &word, full));

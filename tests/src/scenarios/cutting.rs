@@ -22,8 +22,8 @@ use crate::world::World;
 const THREE_LEASES: Duration = Duration::from_secs(12);
 /// How long a participant bears it that its agent can't answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Longer than an agent holds a call for an opening.
-const HELD: Duration = Duration::from_secs(7);
+/// Longer than an agent holds a call for an opening, and looks then.
+const HELD: Duration = Duration::from_secs(10);
 
 /// Two regions of two agents and two coordinators, each behind proxies.
 fn linked(scenario: impl AsyncFnOnce(&World<'_>, &Processes, &Links) -> Outcome) {
