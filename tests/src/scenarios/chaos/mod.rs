@@ -114,9 +114,12 @@ async fn weather(place: &Place<'_>, tally: &Tally, plans: &mut [Plan], seed: u64
         futures::try_join!(hands, time).inspect_err(|_| over.cancel())?;
         tally.note("all faults are over".to_owned());
         healed.cancel();
-        place.cluster.ready().await
+        let calm = Instant::now();
+        place.cluster.ready().await?;
+        anyhow::Ok(calm)
     };
-    tokio::try_join!(storm, load)?;
+    let (calm, ()) = tokio::try_join!(storm, load)?;
+    tally.calmed(calm.elapsed());
     world.judge_seen()?;
     tally.calls(&world.history);
     tally.scanned(scan::scan(place, &world).await.context("scan etcd and Postgres")?);

@@ -27,6 +27,7 @@ struct Counts {
     acknowledged: u64,
     calls: u64,
     longest: u64,
+    calm: Duration,
     compared: Compared,
     /// What each that is begun does, and since when.
     open: BTreeMap<String, (&'static str, Instant)>,
@@ -97,6 +98,12 @@ impl Tally {
         counts.acknowledged += acknowledged as u64;
     }
 
+    /// How long it took until all was done, once the faults were over.
+    pub(super) fn calmed(&self, after: Duration) {
+        let mut counts = self.counts();
+        counts.calm = counts.calm.max(after);
+    }
+
     /// What was kept, and it agreed with what was told.
     pub(super) fn scanned(&self, compared: Compared) {
         let mut counts = self.counts();
@@ -109,8 +116,9 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();
-        let Counts { acknowledged, calls, longest, compared, .. } = &*counts;
+        let Counts { acknowledged, calls, longest, calm, compared, .. } = &*counts;
         writeln!(f, "  arrivals acknowledged {acknowledged}, calls judged {calls}, the most of one history {longest}")?;
+        writeln!(f, "  all was done {:.1} s after the last fault, at the latest", calm.as_secs_f64())?;
         let Compared { told, applied, arrivals } = compared;
         writeln!(
             f,
