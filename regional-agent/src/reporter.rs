@@ -112,9 +112,14 @@ impl Reporter {
 
     fn news(&mut self, news: News) {
         let now = self.started.elapsed();
-        let due = self.handle.read(|region| self.machine.heed(&news.effect, news.own, region, now));
-        if let Some(subject) = due {
-            self.send(&subject, news.cause);
+        match news {
+            News::Applied { effect, own, cause } => {
+                let due = self.handle.read(|region| self.machine.heed(&effect, own, region, now));
+                if let Some(subject) = due {
+                    self.send(&subject, cause);
+                }
+            }
+            News::Restored => self.handle.read(|region| self.machine.everything(region, false)),
         }
     }
 

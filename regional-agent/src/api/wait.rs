@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State as Shared;
 use axum::response::{IntoResponse, Response};
-use muster_http::poll::{Pending, Wait};
+use muster_http::poll::{Pending, WAIT_DEFAULT, Wait};
 use muster_http::{Answer, Call, Failure, extract};
 use muster_protocol::generation::{GenerationId, State};
 use muster_protocol::name::BarrierName;
@@ -21,8 +21,6 @@ use tokio::time::Instant;
 use super::Api;
 use super::locate::{Place, Purpose, draining};
 
-/// How long a call waits that does not say.
-const WAIT_DEFAULT: Duration = Duration::from_secs(50);
 /// Generations that one call may wait for.
 const SEVERAL_MAX: usize = 64;
 
@@ -122,6 +120,7 @@ impl Api {
         let deadline = started + patience;
         let mut waiter = self.handle.waiters().for_end(&id.barrier, id.n);
         loop {
+            let over = deadline <= Instant::now();
             if let Some(ended) = self.handle.read(|region| ended(region, id, whole)) {
                 if let Some(cause) = waiter.cause() {
                     cause.link(&tracing::Span::current());
@@ -133,9 +132,13 @@ impl Api {
                 let detail = "this agent has stopped replaying the region's log; /readyz says why";
                 return Err(Failure::new(Code::Unavailable, detail));
             }
+            if over {
+                return Err(self.still_gathering(id));
+            }
             tokio::select! {
                 () = waiter.changed() => {}
-                () = tokio::time::sleep_until(deadline) => return Err(self.still_gathering(id)),
+                // One more look: what is said then is so then.
+                () = tokio::time::sleep_until(deadline) => {}
                 () = self.shutdown.cancelled() => return Err(draining()),
             }
         }

@@ -67,13 +67,18 @@ pub struct Settings {
 
 /// Something worth telling the coordinator.
 #[derive(Clone, Debug)]
-pub struct News {
-    /// What happened.
-    pub effect: Effect,
-    /// Whether telling is this process's turn.
-    pub own: bool,
-    /// What led to it.
-    pub cause: Option<TraceContext>,
+pub enum News {
+    /// An entry was applied.
+    Applied {
+        /// What happened.
+        effect: Effect,
+        /// Whether telling is this process's turn.
+        own: bool,
+        /// What led to it.
+        cause: Option<TraceContext>,
+    },
+    /// A snapshot put the region further on: anything may have happened.
+    Restored,
 }
 
 pub(crate) enum Message {
@@ -296,6 +301,7 @@ impl Driver {
                 Output::ReadHead => tasks::read_head(&self.log, &self.events, &self.tracker),
                 Output::CatchUp { after } => self.catch_up(after),
                 Output::Register => tasks::register(&self.settings, &self.log, &self.events, &self.tracker),
+                Output::Restored => self.restored(),
                 Output::Diverged { writer, index } => self.diverged(writer, index),
                 Output::Stop(stop) => self.stopped(stop),
             }
@@ -348,6 +354,11 @@ impl Driver {
             "another agent's replica differs from this one, which was read anew and came to the same: stop that agent");
     }
 
+    fn restored(&self) {
+        self.shared.waiters.wake_all();
+        let _ = self.news.send(News::Restored);
+    }
+
     fn stopped(&self, stop: Stop) {
         error!(region = %self.settings.region, %stop, "this replica has stopped");
         self.shared.status.send_modify(|status| status.stopped = Some(stop));
@@ -372,7 +383,7 @@ impl Driver {
             Effect::TookOver { .. } => {}
         }
         // The reporter ends only with the process.
-        let _ = self.news.send(News { effect, own, cause });
+        let _ = self.news.send(News::Applied { effect, own, cause });
     }
 }
 

@@ -88,8 +88,9 @@ impl Reporting {
         at_once.then_some(subject)
     }
 
-    /// The coordinator greeted back and may lack anything: all that is open is
-    /// due, as if it had never been sent; with `ends`, all that has ended too.
+    /// The coordinator greeted back and may lack anything, or a snapshot put the
+    /// region further on: all that is open is due, as if it had never been sent;
+    /// with `ends`, all that has ended too.
     pub fn everything(&mut self, region: &Region, ends: bool) {
         self.open = region.to_report(false).map(|subject| (subject, Schedule::new())).collect();
         if ends {

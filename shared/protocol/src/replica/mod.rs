@@ -183,6 +183,9 @@ pub enum Output {
         /// this process's turn.
         own: bool,
     },
+    /// A snapshot put the state further on, and what led there is not told:
+    /// whoever waits for anything, or has to tell something, looks again.
+    Restored,
     /// Another replica differs from this one, which was read anew and came to
     /// the same: the writer is wrong (against I12).
     Diverged {

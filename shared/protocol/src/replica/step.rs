@@ -209,8 +209,10 @@ impl Replica {
             self.hash = Digest([0; 32]);
             self.recent.clear();
         }
-        if let Some(bytes) = snapshot {
-            self.restore(bytes)?;
+        if let Some(bytes) = snapshot
+            && self.restore(bytes)?
+        {
+            outputs.push(Output::Restored);
         }
         self.phase = Phase::Following;
         self.followed(entries, outputs);
@@ -228,7 +230,8 @@ impl Replica {
         Ok(())
     }
 
-    fn restore(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    /// Returns whether the snapshot was further on than this replica.
+    fn restore(&mut self, bytes: &[u8]) -> Result<bool, Stop> {
         let unreadable = |why| Stop::Unreadable { index: self.region.index(), why };
         let snapshot = Snapshot::decode(bytes).map_err(|error| unreadable(error.to_string()))?;
         if snapshot.region.name() != self.blank.name() || snapshot.region.history() != self.blank.history() {
@@ -238,13 +241,14 @@ impl Replica {
         if needed > self.runs {
             return Err(Stop::TooNew { index, needed, runs: self.runs });
         }
-        if index > self.region.index() {
+        let further = index > self.region.index();
+        if further {
             self.region = snapshot.region;
             self.hash = snapshot.hash;
             self.recent.clear();
             self.remember();
         }
-        Ok(())
+        Ok(further)
     }
 
     fn apply(&mut self, logged: &Logged, outputs: &mut Vec<Output>) -> Result<(), Stop> {

@@ -168,8 +168,13 @@ fn replies_that_a_snapshot_swallowed_are_asked_for_again() {
     replica.step(result(&one, Appended::Unknown));
     assert_eq!(replica.step(Input::Overdue), [Output::CatchUp { after: 0 }]);
     let caught_up = Input::CaughtUp { snapshot: Some(snapshot.encode()), entries: vec![], head: 1 };
-    let again = append(&replica.step(caught_up), 3);
+    let outputs = replica.step(caught_up.clone());
+    // Nobody is told what led there, so whoever waits has to look again.
+    assert!(outputs.contains(&Output::Restored), "{outputs:?}");
+    let again = append(&outputs, 3);
     assert_eq!(again.seq, 2);
+    replica.step(Input::FollowEnded);
+    assert!(!replica.step(caught_up).contains(&Output::Restored), "it was there already");
     // The retry of the first lands after all, since its key was truncated: the
     // writer table ignores it.
     let late = Logged { index: 2, ..one };

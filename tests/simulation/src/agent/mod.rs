@@ -272,6 +272,7 @@ impl Agent {
                 Output::ReadHead => self.call_log(scene, Wanted::Head),
                 Output::CatchUp { after } => self.catch_up(scene, after),
                 Output::Register => self.call_log(scene, Wanted::Register { attempt: 0 }),
+                Output::Restored => self.restored(scene),
                 Output::Diverged { .. } if scene.truth[self.region].set_back => {}
                 Output::Diverged { writer, index } => {
                     scene.violated(Invariant::ReplicasAgree, format!("writer {writer} diverged at index {index}"));

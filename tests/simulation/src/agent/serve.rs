@@ -1,6 +1,7 @@
 //! Calls of clients: arrivals, withdrawals and waits, held while their
 //! generation is not known here.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_protocol::generation::GenerationId;
@@ -184,6 +185,19 @@ impl Agent {
         let waits = process.kept.extract_if(.., |kept| kept.n == Some(n) && kept.barrier == *barrier);
         for asked in waits.map(|kept| kept.asked).collect::<Vec<_>>() {
             self.say(scene, &asked, Said::Ended(Box::new(outcome.clone())));
+        }
+    }
+
+    /// A snapshot put the region further on: everybody who waits looks again.
+    pub(super) fn restored(&mut self, scene: &mut Scene) {
+        let Some(process) = &mut self.process else { return };
+        process.reporting.everything(process.replica.region(), false);
+        let waits = process.kept.iter().map(|kept| (kept.barrier.clone(), kept.n)).collect::<BTreeSet<_>>();
+        for (barrier, n) in waits {
+            match n {
+                Some(n) => self.ended(scene, &barrier, n),
+                None => self.opened(scene, &barrier),
+            }
         }
     }
 
