@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use muster_http::poll::{Pending, Wait};
+use muster_http::poll::{Pending, WAIT_DEFAULT, Wait};
 use muster_http::{Answer, Failure, Query};
 use muster_protocol::name::{BarrierName, InvalidName};
 use muster_wire::answer::Released;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::App;
-use super::wait::{WAIT_DEFAULT, Waiting, wait};
+use super::wait::{Waiting, wait};
 use crate::coordinator::Coordinator;
 
 /// Generations that one call waits for.

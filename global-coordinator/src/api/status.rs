@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use muster_http::extract::NoParameters;
-use muster_http::poll::Wait;
+use muster_http::poll::{WAIT_DEFAULT, Wait};
 use muster_http::{Answer, Failure, GenerationPath, Query};
 use muster_protocol::name::BarrierName;
 use muster_wire::answer::{Explanation, Released, Status};
@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::lookup::{Words, generation};
-use super::wait::{WAIT_DEFAULT, verdict};
+use super::wait::verdict;
 use super::{App, silent};
 use crate::coordinator::Coordinator;
 use crate::status;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use muster_http::poll::{Pending, Wait};
+use muster_http::poll::{Pending, WAIT_DEFAULT, Wait};
 use muster_http::{Answer, Failure, GenerationPath, Query};
 use muster_protocol::name::BarrierName;
 use muster_wire::answer::Released;
@@ -22,8 +22,6 @@ use crate::coordinator::Coordinator;
 use crate::status::{self, View};
 use crate::store::GenerationRow;
 
-/// How long a call waits that does not say.
-pub(super) const WAIT_DEFAULT: Duration = Duration::from_secs(50);
 /// How often a generation that is not open yet is looked for.
 const OPENING_LOOK: Duration = Duration::from_secs(1);
 

@@ -144,13 +144,20 @@ impl Api {
         // between is not missed.
         let mut opening = self.handle.waiters().for_opening(barrier);
         let deadline = Instant::now() + patience.map_or(HOLD, |patience| patience.min(HOLD));
-        let word = match self.word(barrier, reference, purpose).await {
-            // A stranger opens nothing.
-            Word::MayOpen(expected) if !who.iter().any(|who| admits(&expected, who)) => {
-                return Err(strangers(barrier, who, &expected));
+        let asked = async {
+            match self.word(barrier, reference, purpose).await {
+                // A stranger opens nothing.
+                Word::MayOpen(expected) if !who.iter().any(|who| admits(&expected, who)) => {
+                    Err(strangers(barrier, who, &expected))
+                }
+                Word::MayOpen(_) => Ok(self.word(barrier, reference, Purpose::Open).await),
+                word => Ok(word),
             }
-            Word::MayOpen(_) => self.word(barrier, reference, Purpose::Open).await,
-            word => word,
+        };
+        let word = tokio::select! {
+            word = asked => word?,
+            () = tokio::time::sleep_until(deadline) => Word::Away,
+            () = self.shutdown.cancelled() => return Err(draining()),
         };
         let word = match word {
             Word::Elsewhere => return Ok(Place::Elsewhere),
@@ -183,17 +190,19 @@ impl Api {
         if let Some(only) = regional() {
             return only;
         }
+        let required = || self.handle.read(|region| generation_required(region, barrier));
         let refused = match self.coordinator.barrier(barrier).await {
             Ok(defined) if defined.effective["generations"] == "single" => None,
+            Ok(_) => return Err(required()),
             Err(NoWord::Refused(problem)) if problem.code != Code::NotDefined => return Err(Failure::from(*problem)),
             Err(NoWord::Refused(problem)) => Some(Failure::from(*problem)),
             // Only the coordinator knows of which kind it is.
-            Ok(_) | Err(NoWord::Away(_)) => Some(self.handle.read(|region| generation_required(region, barrier))),
+            Err(NoWord::Away(_)) => Some(required()),
         };
         if let Some(refused) = refused {
             // It may have been defined at another agent a moment ago.
-            let only = if self.handle.fresh().await.is_ok() { regional() } else { None };
-            return only.unwrap_or(Err(refused));
+            self.handle.fresh().await.map_err(no_answer)?;
+            return regional().unwrap_or(Err(refused));
         }
         match self.coordinator.status(barrier, "latest").await {
             Ok(status) => Ok(status.n.to_string().parse::<Reference>()?),
@@ -223,12 +232,16 @@ impl Api {
             Word::No(problem) => problem.code == Code::NotDefined,
             _ => false,
         };
+        if !unheard {
+            return word;
+        }
         // It may have been defined at another agent a moment ago.
-        let regional = match unheard && self.handle.fresh().await.is_ok() {
-            true => self.ask_region(barrier, reference, purpose).await,
-            false => None,
-        };
-        regional.unwrap_or(word)
+        match self.handle.fresh().await {
+            Ok(()) => self.ask_region(barrier, reference, purpose).await.unwrap_or(word),
+            // What no coordinator knows may be this region's own.
+            Err(why) if matches!(word, Word::No(_)) => Word::No(Box::new(no_answer(why).into_problem())),
+            Err(_) => word,
+        }
     }
 
     /// What this region itself says of a barrier that it decides alone.

@@ -19,10 +19,14 @@ use tracing::Instrument;
 
 use crate::extract::Body;
 use crate::failure::Failure;
+use crate::poll::Wait;
 
 /// Marks a request that was handed on; such a one is never handed on again.
 pub const FORWARDED: HeaderName = HeaderName::from_static("muster-forwarded");
 
+/// How long an answer may take to begin, beyond what the call itself waits for:
+/// an address that takes a call and says nothing may be asleep.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection is kept for the next request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,7 +85,7 @@ impl Forwarder {
     /// # Errors
     /// The HTTP client refuses its own settings: a defect.
     pub fn new() -> Result<Self, reqwest::Error> {
-        // No total timeout: a forwarded wait takes as long as its caller waits.
+        // No total timeout: an answer that has begun may go on for long.
         // No proxy: these are Muster's own services, whatever the environment says.
         reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -134,7 +138,11 @@ impl Forwarder {
             tracing::info_span!("forward", otel.kind = "client", http.request.method = call.method.as_str(), to = base);
         let request = self.0.request(call.method.clone(), url).headers(headers(call, &span)).body(call.body.clone());
         let read = call.method.is_safe();
-        let answer = request.send().instrument(span).await;
+        let limit = Wait::of(&call.uri) + ANSWER_TIMEOUT;
+        let Ok(answer) = tokio::time::timeout(limit, request.send().instrument(span)).await else {
+            let why = format!("no answer within {} s", limit.as_secs());
+            return if read { Attempt::Next(why) } else { Attempt::Lost(why) };
+        };
         match answer {
             Ok(answer) => hand_back(answer, read).await,
             Err(error) if error.is_connect() || error.is_builder() || read => Attempt::Next(reason(&error)),

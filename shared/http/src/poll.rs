@@ -3,10 +3,14 @@
 
 use std::time::Duration;
 
+use http::Uri;
 use muster_protocol::caps::WAIT_MS_MAX;
 use muster_wire::problem::Problem;
 use muster_wire::time::{format_duration, parse_duration};
 use serde::{Deserialize, Deserializer, de};
+
+/// How long a call waits that is there to wait and does not say for how long.
+pub const WAIT_DEFAULT: Duration = Duration::from_secs(50);
 
 /// How long a call may wait, as in `wait=50s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,23 @@ impl<'de> Deserialize<'de> for Wait {
             )));
         }
         Ok(Self(wait))
+    }
+}
+
+impl Wait {
+    /// How long a call of this path and query may wait, if it is well formed.
+    #[must_use]
+    pub(crate) fn of(uri: &Uri) -> Duration {
+        let named = |pair: &str| pair.strip_prefix("wait=").map(ToOwned::to_owned);
+        let named = uri.query().and_then(|query| query.split('&').find_map(named));
+        let limit = Duration::from_millis(WAIT_MS_MAX);
+        match named {
+            Some(text) => parse_duration(&text).map_or(limit, |wait| wait.min(limit)),
+            None if uri.path().ends_with("/wait") || uri.query().is_some_and(|query| query.contains("index=")) => {
+                WAIT_DEFAULT
+            }
+            None => Duration::ZERO,
+        }
     }
 }
 
@@ -62,6 +83,21 @@ impl<'de> Deserialize<'de> for Pending {
 mod tests {
     use super::*;
     use muster_wire::code::Code;
+
+    #[test]
+    fn how_long_a_call_may_wait_is_in_its_query_or_its_path() {
+        for (uri, waits) in [
+            ("/v1/barriers/a/b/generations/k/wait", 50),
+            ("/v1/wait?any=a/b@1", 50),
+            ("/v1/barriers/a/b/generations/k/wait?whole=true&wait=2m", 120),
+            ("/v1/barriers/a/b/generations/k?wait=5s&index=3", 5),
+            ("/v1/barriers/a/b/generations/k?wait=soon", 600),
+            ("/v1/barriers/a/b/generations/k?index=3", 50),
+            ("/v1/barriers/a/b", 0),
+        ] {
+            assert_eq!(Wait::of(&uri.parse().unwrap()).as_secs(), waits, "{uri}");
+        }
+    }
 
     fn wait(text: &str) -> Result<Wait, serde_json::Error> {
         serde_json::from_value(text.into())

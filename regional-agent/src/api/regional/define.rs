@@ -63,8 +63,8 @@ pub(in super::super) async fn read(
     BarrierPath(name): BarrierPath,
     call: Call,
 ) -> Answer<Response> {
-    if !api.is_regional(&name).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&name, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     match api.handle.read(|region| region.regional_barrier(&name).and_then(speak)) {
         Some(barrier) => Ok(tagged(barrier.revision, StatusCode::OK, barrier)),
@@ -84,10 +84,8 @@ pub(in super::super) async fn apply(
         Err(problem) => return api.coordinator.forward(&call).await.or(Err(problem.into())),
     };
     if parsed.spec.scope == Scope::Global {
-        return match api.is_regional(&name).await {
-            true => Err(api.taken(&name, "regional").into()),
-            false => api.coordinator.forward(&call).await,
-        };
+        let handed_on = api.unless_regional(&name, api.coordinator.forward(&call)).await?;
+        return handed_on.ok_or_else(|| api.taken(&name, "regional").into());
     }
     if let Some(other) = parsed.spec.regions.keys().find(|region| **region != api.region) {
         let detail = format!("{name} is to be decided in {other} alone, and this is an agent of {}", api.region);
@@ -145,8 +143,8 @@ pub(in super::super) async fn delete(
     BarrierPath(name): BarrierPath,
     call: Call,
 ) -> Answer<Response> {
-    if !api.is_regional(&name).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&name, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let DeleteParameters { force, reason, region } = extract::query(&call.uri)?;
     let NoParameters {} = extract::json(&call.body)?;

@@ -66,8 +66,8 @@ pub(in super::super) async fn history(
     BarrierPath(name): BarrierPath,
     call: Call,
 ) -> Answer<Response> {
-    if !api.is_regional(&name).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&name, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let HistoryParameters { state, limit, cursor, region } = extract::query(&call.uri)?;
     api.own_region(region.as_ref())?;
@@ -98,8 +98,8 @@ pub(in super::super) async fn open(
     BarrierPath(name): BarrierPath,
     call: Call,
 ) -> Answer<Response> {
-    if !api.is_regional(&name).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&name, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let Open { key } = extract::json(&call.body)?;
     match api.say(&name, Command::Open { key }, false).await?.reply {

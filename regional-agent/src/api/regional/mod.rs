@@ -10,6 +10,8 @@ mod read;
 mod status;
 
 use axum::Router;
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{get, post};
 use muster_http::extract::body_limit;
 use muster_http::{Answer, Failure};
@@ -76,11 +78,27 @@ impl Said {
 }
 
 impl Api {
-    /// Whether a name is a regional barrier here, by a state that is not older
-    /// than the question, if the log answers.
-    async fn is_regional(&self, barrier: &BarrierName) -> bool {
-        let known = || self.handle.read(|region| region.regional_barrier(barrier).is_some());
-        known() || self.handle.fresh().await.is_ok() && known()
+    /// What `others` say of a barrier, unless it is one of this region's own, by
+    /// a state that is not older than the question.
+    async fn unless_regional(
+        &self,
+        barrier: &BarrierName,
+        others: impl Future<Output = Answer<Response>>,
+    ) -> Answer<Option<Response>> {
+        let regional = || self.handle.read(|region| region.regional_barrier(barrier).is_some());
+        if regional() {
+            return Ok(None);
+        }
+        let fresh = self.handle.fresh().await;
+        if regional() {
+            return Ok(None);
+        }
+        let response = others.await?;
+        match fresh {
+            // What no coordinator knows may be this region's own.
+            Err(why) if response.status() == StatusCode::NOT_FOUND => Err(speak::no_answer(why)),
+            _ => Ok(Some(response)),
+        }
     }
 
     /// Says something to a regional barrier, or finds what it would answer.

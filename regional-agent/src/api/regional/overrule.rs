@@ -95,8 +95,8 @@ async fn overrule<T: DeserializeOwned>(
     order: impl FnOnce(T, GenerationId) -> Answer<Order>,
 ) -> Answer<Response> {
     let name = &path.barrier;
-    if !api.is_regional(name).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(name, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let Parameters { dry_run, region } = extract::query(&call.uri)?;
     api.own_region(region.as_ref())?;

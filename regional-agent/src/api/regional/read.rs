@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use muster_http::poll::Wait;
+use muster_http::poll::{WAIT_DEFAULT, Wait};
 use muster_http::{Answer, Call, Failure, GenerationPath, extract};
 use muster_protocol::generation::{GenerationId, State as Progress};
 use muster_protocol::global::Audit;
@@ -30,8 +30,6 @@ use super::explain::explain as explanation;
 use super::status::{Seen, status as document};
 use crate::clock::wall_clock;
 
-/// How long a blocking read waits that does not say.
-const WAIT_DEFAULT: Duration = Duration::from_secs(50);
 /// How long a read waits for a state it knows of from elsewhere.
 const BEHIND_DEFAULT: Duration = Duration::from_secs(5);
 
@@ -60,8 +58,8 @@ fn place(index: &str, history: History) -> Option<Place<'_>> {
 
 /// GET G
 pub(in super::super) async fn status(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
-    if !api.is_regional(&path.barrier).await {
-        return read::status(&api, &path, &call).await;
+    if let Some(response) = api.unless_regional(&path.barrier, read::status(&api, &path, &call)).await? {
+        return Ok(response);
     }
     let parameters: Parameters = extract::query(&call.uri)?;
     api.own_region(parameters.region.as_ref())?;
@@ -95,8 +93,8 @@ pub(in super::super) async fn status(State(api): State<Api>, path: GenerationPat
 
 /// GET G/explain
 pub(in super::super) async fn explain(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
-    if !api.is_regional(&path.barrier).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&path.barrier, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let found = api.handle.read(|region| {
         let id = found(region, &path)?;
@@ -108,8 +106,8 @@ pub(in super::super) async fn explain(State(api): State<Api>, path: GenerationPa
 
 /// GET G/outputs: what participants left, once it is released.
 pub(in super::super) async fn outputs(State(api): State<Api>, path: GenerationPath, call: Call) -> Answer<Response> {
-    if !api.is_regional(&path.barrier).await {
-        return api.coordinator.forward(&call).await;
+    if let Some(response) = api.unless_regional(&path.barrier, api.coordinator.forward(&call)).await? {
+        return Ok(response);
     }
     let (id, outcome) = api.handle.read(|region| {
         let id = found(region, &path)?;
