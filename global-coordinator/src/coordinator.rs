@@ -50,7 +50,8 @@ pub(crate) struct Coordinator {
     pub(crate) shutdown: CancellationToken,
     pub(crate) propagation: Propagation,
     era: RwLock<Option<Era>>,
-    regions: Mutex<Option<(Instant, Arc<Regions>)>>,
+    /// What the last read of them came to, and when; nothing if it failed.
+    regions: Mutex<Option<(Instant, Option<Arc<Regions>>)>>,
 }
 
 /// The declared regions by name.
@@ -167,18 +168,23 @@ impl Coordinator {
     }
 
     /// The declared regions by name, as they were a moment ago: ten thousand
-    /// calls that time out together read them once.
+    /// calls that time out together read them once, and share what came of it.
     pub(crate) async fn regions(&self) -> Result<Arc<Regions>, StoreError> {
+        let asked = Instant::now();
         let mut seen = self.regions.lock().await;
-        if let Some((at, regions)) = seen.as_ref()
-            && at.elapsed() < REGIONS_FRESH
-        {
-            return Ok(Arc::clone(regions));
+        match seen.as_ref() {
+            Some((at, Some(regions))) if at.elapsed() < REGIONS_FRESH => return Ok(Arc::clone(regions)),
+            Some((at, None)) if *at >= asked => {
+                return Err(StoreError::Unavailable("it did not answer a moment ago".into()));
+            }
+            _ => {}
         }
-        let rows = self.calls.regions().await?;
-        let regions: Arc<Regions> = Arc::new(rows.into_iter().map(|row| (row.name.clone(), row)).collect());
-        *seen = Some((Instant::now(), Arc::clone(&regions)));
-        Ok(regions)
+        let read = self.calls.regions().await.map(|rows| {
+            let rows = rows.into_iter().map(|row| (row.name.clone(), row));
+            Arc::new(rows.collect::<Regions>())
+        });
+        *seen = Some((Instant::now(), read.as_ref().ok().cloned()));
+        read
     }
 
     /// Forgets what was read of the regions: they were changed here.
