@@ -91,7 +91,8 @@ impl Service {
         let listener = listen::bind(options.listen, options.allow_remote, "listen").await?;
         let addr = listener.local_addr().map_err(StartError::Address)?;
         let address = options.advertise.clone().unwrap_or_else(|| format!("http://{addr}"));
-        let identity = startup::identity(&region, &log, &listener, &shutdown).await?;
+        let hosts = Hosts::new(options.advertise.iter());
+        let identity = startup::identity(&region, &log, &listener, hosts.clone(), &shutdown).await?;
         let settings = Settings {
             region: region.clone(),
             agent_name: options.name.clone(),
@@ -127,7 +128,7 @@ impl Service {
         let coordinator = Coordinator::new(forwarder, options.coordinators.clone());
         let api = Api::new(handle.clone(), coordinator, link, sessions, shutdown.clone());
         let serve_options = muster_http::Options {
-            hosts: Hosts::new(options.advertise.iter()),
+            hosts,
             shutdown_deadline: Duration::from_secs(options.shutdown_seconds),
             ..muster_http::Options::default()
         };

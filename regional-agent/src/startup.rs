@@ -29,6 +29,7 @@ pub(crate) async fn identity(
     region: &RegionName,
     log: &Arc<dyn RegionLog>,
     listener: &TcpListener,
+    hosts: Hosts,
     shutdown: &CancellationToken,
 ) -> Result<Identity, StartError> {
     let trouble = match log.identity().await {
@@ -41,7 +42,7 @@ pub(crate) async fn identity(
     let waiting = tokio::spawn(serve(
         second(listener).map_err(StartError::Address)?,
         router(why.clone()),
-        muster_http::Options { hosts: Hosts::default(), shutdown_deadline: HAND_OVER, ..Default::default() },
+        muster_http::Options { hosts, shutdown_deadline: HAND_OVER, ..Default::default() },
         ready.clone(),
     ));
     let mut pause = PAUSE_MIN;

@@ -4,6 +4,8 @@
 mod recovering;
 mod regional;
 mod sessions;
+#[cfg(feature = "etcd")]
+mod starting;
 
 use std::sync::Arc;
 use std::time::Duration;
