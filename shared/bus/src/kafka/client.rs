@@ -21,7 +21,7 @@ pub(super) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// A client that got no answer for so long is replaced by a new one. The
 /// library can lose every broker for good (see `stall`); when it was the
 /// brokers that were away, a new client costs little.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// What the clients of one bus know together: the address, and whether it is
 /// answering. Trouble is logged when it begins and when it ends, not at each
@@ -186,6 +186,8 @@ fn base(options: &KafkaOptions) -> ClientConfig {
         .set("reconnect.backoff.ms", "100")
         .set("reconnect.backoff.max.ms", "1000")
         .set("socket.connection.setup.timeout.ms", "5000")
+        // Of a broker that lost a request while it came up nothing is heard.
+        .set("socket.timeout.ms", "10000")
         .set("socket.keepalive.enable", "true");
     for (key, value) in &options.properties {
         config.set(key, value);

@@ -20,6 +20,10 @@ use crate::BusError;
 /// How often the places are compared.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How soon for the first time: most of what goes wrong does so at the
+/// beginning, while the brokers come back.
+const LOOK_FIRST: Duration = Duration::from_secs(3);
+
 /// How soon again after a look that got no answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -64,7 +68,8 @@ pub(super) struct Watch {
     /// `None` reads nothing, and is never stalled.
     reading: Option<Reading>,
     next_look: Instant,
-    looking: Option<JoinHandle<KafkaResult<Look>>>,
+    /// A look, and when it began.
+    looking: Option<(Instant, JoinHandle<KafkaResult<Look>>)>,
     silent_since: Option<Instant>,
     last: BTreeMap<Partition, Standing>,
 }
@@ -74,7 +79,7 @@ impl Watch {
         Self {
             link: Arc::clone(link),
             reading,
-            next_look: Instant::now() + LOOK_EVERY,
+            next_look: Instant::now() + LOOK_FIRST,
             looking: None,
             silent_since: None,
             last: BTreeMap::new(),
@@ -88,12 +93,12 @@ impl Watch {
             return std::future::pending().await;
         };
         loop {
-            if let Some(looking) = &mut self.looking {
-                let found = looking.await;
+            if let Some((began, looking)) = &mut self.looking {
+                let (began, found) = (*began, looking.await);
                 self.looking = None;
                 // Only a runtime that ends gives up a look.
                 if let Ok(found) = found
-                    && let Err(error) = self.judge(&reading, found)
+                    && let Err(error) = self.judge(&reading, began, found)
                 {
                     return error;
                 }
@@ -101,13 +106,13 @@ impl Watch {
             tokio::time::sleep_until(self.next_look).await;
             self.next_look = Instant::now() + LOOK_EVERY;
             let (consumer, reading) = (Arc::clone(consumer), reading.clone());
-            self.looking = Some(tokio::task::spawn_blocking(move || look(&consumer, &reading)));
+            self.looking = Some((Instant::now(), tokio::task::spawn_blocking(move || look(&consumer, &reading))));
         }
     }
 
     /// A client that gets no answer for long may never get one again, so a new
     /// one is made, whether it was the client's fault or the brokers'.
-    fn judge(&mut self, reading: &Reading, found: KafkaResult<Look>) -> Result<(), BusError> {
+    fn judge(&mut self, reading: &Reading, began: Instant, found: KafkaResult<Look>) -> Result<(), BusError> {
         match found {
             Ok(look) => {
                 self.silent_since = None;
@@ -116,7 +121,7 @@ impl Watch {
             }
             Err(error) => {
                 self.next_look = Instant::now() + LOOK_AGAIN;
-                let since = *self.silent_since.get_or_insert_with(Instant::now);
+                let since = *self.silent_since.get_or_insert(began);
                 if since.elapsed() < SILENCE_MAX {
                     return Ok(());
                 }
@@ -180,14 +185,28 @@ fn look(consumer: &StreamConsumer<Context>, reading: &Reading) -> KafkaResult<Lo
         Some(begun_at) => begun_at.iter().map(|(partition, offset)| (partition.clone(), Some(*offset))).collect(),
         None => committed(consumer, &reading.topics)?,
     };
-    let mut standings = BTreeMap::new();
+    let (mut standings, mut silent) = (BTreeMap::new(), None);
     for (partition, read_to) in offsets(&consumer.position()?) {
-        let (low, end) = consumer.fetch_watermarks(&partition.0, partition.1, ANSWER_WAIT)?;
-        // Nothing was read and nothing was committed: it begins at the lowest.
-        let place = read_to.or(begun_at.get(&partition).copied().flatten()).unwrap_or(low);
-        standings.insert(partition, Standing { place, end, still: 0 });
+        match consumer.fetch_watermarks(&partition.0, partition.1, ANSWER_WAIT) {
+            Ok((low, end)) => {
+                let begun = begun_at.get(&partition).copied().flatten();
+                let place = match (read_to, begun) {
+                    (Some(read_to), _) => read_to,
+                    (None, Some(begun)) if reading.begun_at.is_some() => begun,
+                    // The library goes on from the lowest where nothing was
+                    // committed, or what was is not there any more.
+                    (None, committed) => committed.unwrap_or(low).clamp(low, end),
+                };
+                standings.insert(partition, Standing { place, end, still: 0 });
+            }
+            // It may have no leader: the others are read all the same.
+            Err(error) => silent = Some(error),
+        }
     }
-    Ok(Look { standings, partitions })
+    match silent {
+        Some(error) if standings.is_empty() => Err(error),
+        _ => Ok(Look { standings, partitions }),
+    }
 }
 
 /// Where the group is. Asked even of a member without partitions: only the
@@ -239,14 +258,14 @@ mod tests {
     async fn a_client_that_gets_no_answer_for_long_is_given_up() {
         let silence = || Err(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut));
         let mut watch = watch();
-        watch.judge(&reading(), silence()).unwrap();
+        watch.judge(&reading(), Instant::now(), silence()).unwrap();
         tokio::time::advance(SILENCE_MAX / 2).await;
-        watch.judge(&reading(), silence()).unwrap();
-        watch.judge(&reading(), Ok(look(&[], 2))).unwrap();
+        watch.judge(&reading(), Instant::now(), silence()).unwrap();
+        watch.judge(&reading(), Instant::now(), Ok(look(&[], 2))).unwrap();
         tokio::time::advance(SILENCE_MAX).await;
-        watch.judge(&reading(), silence()).unwrap();
+        watch.judge(&reading(), Instant::now(), silence()).unwrap();
         tokio::time::advance(SILENCE_MAX).await;
-        let error = watch.judge(&reading(), silence()).unwrap_err().to_string();
+        let error = watch.judge(&reading(), Instant::now(), silence()).unwrap_err().to_string();
         assert!(error.contains("Kafka at 127.0.0.1:9: read muster.global: OperationTimedOut"), "{error}");
     }
 
