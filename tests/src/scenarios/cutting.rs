@@ -14,7 +14,8 @@ use super::{Outcome, on_processes, refused};
 use crate::cluster::processes::{Extras, Processes};
 use crate::cluster::{Cluster, Part, Shape, regions};
 use crate::links::{End, Links, Trouble, Way};
-use crate::until::DEADLINE;
+use crate::raw::Request;
+use crate::until::{DEADLINE, until};
 use crate::worker::Worker;
 use crate::world::World;
 
@@ -121,18 +122,80 @@ fn an_agent_cut_off_from_its_etcd_acknowledges_nothing_and_the_other_leads() {
 
 #[test]
 fn a_leader_that_slept_for_three_leases_does_no_harm() {
-    linked(async |world, cluster, _| {
+    linked(async |world, cluster, links| {
         world.define("step", json!({"generations": "cyclic", "participants": ["1", "2"]})).await?;
         let workers = world.workers(&["1", "2"]);
         for (n, agent) in (1..).zip(agents_of(world, 0)) {
             let target = world.target("step", n);
             workers[0].arrive(&target).await?;
-            cluster.pause(&agent)?;
+            // What it says before it falls asleep lands when it wakes.
+            links.trouble(&agent, End::Database, Trouble::Cut(Way::Ask));
+            let unheard = alone(world, &agent, "2")?.patient(PATIENCE);
+            let asleep = async {
+                tokio::time::sleep(PATIENCE / 4).await;
+                cluster.pause(&agent)
+            };
+            let (arrived, paused) = futures::join!(unheard.arrive(&target), asleep);
+            paused?;
+            ensure!(arrived.is_err(), "{arrived:?}");
             tokio::time::sleep(THREE_LEASES).await;
             world.cross(&target, &workers).await.with_context(|| format!("{agent} sleeps"))?;
+            links.heal(&agent, End::Database);
             cluster.resume(&agent)?;
             cluster.part_ready(&agent).await?;
             alone(world, &agent, "1")?.patient(DEADLINE).wait(&target).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn who_waits_at_an_agent_that_missed_a_snapshot_is_told() {
+    linked(async |world, cluster, links| {
+        world.define("map", json!({"generations": "keyed", "participants": ["1", "2"]})).await?;
+        world.define("fill", json!({"generations": "keyed", "participants": "[1-100]"})).await?;
+        let workers = world.workers(&["1", "2"]);
+        let [agent, other] = agents_of(world, 0);
+        for (key, (agent, other)) in [(&agent, &other), (&other, &agent)].into_iter().enumerate() {
+            let target = world.target("map", key);
+            workers[0].arrive(&target).await?;
+            let url = format!("{}/v1/barriers/{}/generations/{key}/wait?wait=5m", cluster.url(agent), target.barrier);
+            let waits = tokio::spawn(Request::new("GET", url).send());
+            until("it waits", || async {
+                let metrics = Request::new("GET", format!("{}/metrics", cluster.url(agent))).send().await?;
+                let waits = format!("muster_waiters{{region=\"{}\"}} 1", world.region(0));
+                ensure!(metrics.body.lines().any(|line| line == waits), "nobody does");
+                anyhow::Ok(())
+            })
+            .await?;
+            links.trouble(agent, End::Database, Trouble::Refused);
+            world.cross(&target, &workers).await.with_context(|| format!("{agent} is cut off"))?;
+            // So many that a snapshot covers the end.
+            for id in 1..=100 {
+                alone(world, other, &id.to_string())?.arrive(&world.target("fill", key)).await?;
+            }
+            links.heal(agent, End::Database);
+            let told =
+                tokio::time::timeout(DEADLINE, waits).await.with_context(|| format!("{agent} tells nobody"))???;
+            ensure!(told.status == 200, "{told:?}");
+            cluster.part_ready(agent).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_coordinator_that_sleeps_leaves_its_calls_to_the_other() {
+    linked(async |world, cluster, _| {
+        world.define("map", json!({"generations": "keyed", "participants": ["1", "2"]})).await?;
+        let workers = world.workers(&["1", "2"]);
+        for coordinator in [0, 1].map(Part::Coordinator) {
+            cluster.pause(&coordinator)?;
+            // Its first arrival opens it.
+            let crossed = world.cross(&world.target("map", &coordinator), &workers).await;
+            crossed.with_context(|| format!("{coordinator} sleeps"))?;
+            cluster.resume(&coordinator)?;
+            cluster.part_ready(&coordinator).await?;
         }
         Ok(())
     });
