@@ -32,9 +32,11 @@ end() {
 	trap '' INT TERM
 	if [ -n "$group" ]; then kill -- "-$group" 2>/dev/null || true; fi
 	if [ "$status" != 0 ]; then
+		# The folders of what failed are still there.
+		rm -rf "$target/test-services"
 		mkdir -p "$target/test-services"
-		cp "$dir"/services/*.log "$dir"/tmp/muster-history-* "$target/test-services/" 2>/dev/null || true
-		echo "test: failed; output in $log, histories and logs of the services in $target/test-services" >&2
+		cp -r "$dir"/services/*.log "$dir"/tmp/muster-history-* "$dir"/tmp/muster_test_* "$dir"/logs "$target/test-services/" 2>/dev/null || true
+		echo "test: failed; output in $log, histories and all logs in $target/test-services" >&2
 	fi
 	# A test that was killed could not end the services of its own.
 	for set in "$dir"/services "$dir"/tmp/muster-services-*; do
@@ -51,8 +53,8 @@ trap 'exit 143' TERM
 
 "$services" start --dir "$dir/services"
 # What tests leave behind goes with the run's folder.
-mkdir "$dir/tmp"
-export TMPDIR=$dir/tmp
+mkdir "$dir/tmp" "$dir/logs"
+export TMPDIR=$dir/tmp MUSTER_TEST_LOGS=$dir/logs
 set -a
 # shellcheck source=/dev/null
 . "$dir/services/env"

@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154,SC2034 # variables of `services` and for it
 # Ports, first data and command line of each service, and how it is started and
 # stopped. Sourced by `services`, which sets $dir, $cache, $regions, $fixed,
-# $etcd_members and $etcd_quota, and defines die and source_of.
+# $etcd_members, $etcd_quota and $etcd_disk, and defines die and source_of.
 
 # port NAME [N]: the N-th of its ports; the first is the one clients use.
 port() { cut -d ' ' -f "${2:-1}" "$dir/$1.ports"; }
@@ -54,10 +54,11 @@ etcd_names() {
 }
 
 launch_etcd() {
-	local name=$1 region=${1#etcd-} client peer member cluster=''
+	local name=$1 region=${1#etcd-} client peer member cluster='' inside=()
 	client=http://127.0.0.1:$(port "$name") peer=http://127.0.0.1:$(port "$name" 2)
 	for member in $(etcd_names "${region%@*}"); do cluster+=,$member=http://127.0.0.1:$(port "$member" 2); done
-	spawn "$name" / "$etcd_bin" --name "$name" --data-dir "$dir/$name" \
+	if [ -n "$etcd_disk" ]; then make_disk "$name" "$etcd_disk" || return 1; fi
+	spawn "$name" / "${inside[@]}" "$etcd_bin" --name "$name" --data-dir "$dir/$name" \
 		--listen-client-urls "$client" --advertise-client-urls "$client" \
 		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "${cluster#,}" \
 		--auto-compaction-mode=periodic --auto-compaction-retention=10m \
@@ -70,7 +71,9 @@ launch_etcd() {
 # death of the process, as it does in production. After a kill -9 a broker is
 # let in again only when its former session has run out: 3 s instead of 9.
 launch_kafka() {
-	local java=(java "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn" -cp "$kafka_libs/*")
+	# What becomes of the group is what tests ask about.
+	local log=-Dorg.slf4j.simpleLogger
+	local java=(java "$log.defaultLogLevel=warn" "$log.log.org.apache.kafka.coordinator.group=info" -cp "$kafka_libs/*")
 	local listen=PLAINTEXT://127.0.0.1:$(port kafka),CONTROLLER://127.0.0.1:$(port kafka 2)
 	local told=PLAINTEXT://127.0.0.1:$(port kafka) protocols=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 	local listener name

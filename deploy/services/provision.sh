@@ -54,6 +54,8 @@ docker_has() {
 	if [ "$1" = kafka ] && [ ${#listeners[@]} -gt 0 ]; then return 1; fi
 	local region # the compose file knows its own regions only
 	if [ "$1" != etcd ]; then return 0; fi
+	# One member, on the disk and with the quota that the file gives it.
+	if [ "$etcd_members" != 1 ] || [ "$etcd_quota" != "$etcd_quota_default" ] || [ -n "$etcd_disk" ]; then return 1; fi
 	for region in "${regions[@]}"; do
 		grep -q "^  etcd-$region:" "$here/../compose.yaml" || return 1
 	done

@@ -172,6 +172,22 @@ impl OwnServices {
         self.run(&["one", "start", name]).await
     }
 
+    /// Leaves no room on the disk of one that has its own.
+    ///
+    /// # Errors
+    /// It has none.
+    pub async fn fill(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&["one", "fill", name]).await
+    }
+
+    /// Gives the room back that was [filled](Self::fill).
+    ///
+    /// # Errors
+    /// It has no disk of its own.
+    pub async fn free(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&["one", "free", name]).await
+    }
+
     /// Keeps a copy of the data of one, which is stopped for that long.
     ///
     /// # Errors
@@ -209,6 +225,19 @@ impl OwnServices {
         self.start_again(name).await
     }
 
+    /// Copies what the services said to where the run of tests keeps it if one
+    /// fails.
+    fn keep_logs(&self) {
+        let Some(kept) = std::env::var_os("MUSTER_TEST_LOGS") else { return };
+        let Some(kept) = self.folder.file_name().map(|name| Path::new(&kept).join(name)) else { return };
+        let Ok(files) = std::fs::read_dir(&self.folder) else { return };
+        let logs = files.flatten().filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
+        let _ = std::fs::create_dir_all(&kept);
+        for log in logs {
+            let _ = std::fs::copy(log.path(), kept.join(log.file_name()));
+        }
+    }
+
     async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let mut command = tokio::process::Command::new(script());
         command.args(arguments).arg("--dir").arg(&self.folder);
@@ -227,6 +256,7 @@ impl OwnServices {
 
 impl Drop for OwnServices {
     fn drop(&mut self) {
+        self.keep_logs();
         let mut command = std::process::Command::new(script());
         command.args(["stop", "--wipe", "--dir"]).arg(&self.folder).stdout(std::process::Stdio::null());
         if !command.status().is_ok_and(|status| status.success()) {

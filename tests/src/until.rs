@@ -2,7 +2,8 @@
 //! fast the machine is fails on a slow one.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// How long a state may take to come. Nothing should take a tenth of it.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,14 +29,22 @@ pub async fn within<T, E: Display, F>(deadline: Duration, what: &str, mut look: 
 where
     F: Future<Output = Result<T, E>>,
 {
-    let started = Instant::now();
-    loop {
-        match look().await {
-            Ok(found) => return Ok(found),
-            Err(not_yet) if started.elapsed() > deadline => {
-                anyhow::bail!("{what}: not within {} s; last: {not_yet}", deadline.as_secs())
+    let last = Mutex::new("nothing".to_owned());
+    let looks = async {
+        loop {
+            match look().await {
+                Ok(found) => return found,
+                Err(not_yet) => *last.lock().unwrap_or_else(PoisonError::into_inner) = not_yet.to_string(),
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    // A look may hang, too.
+    match tokio::time::timeout(deadline, looks).await {
+        Ok(found) => Ok(found),
+        Err(_) => {
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            anyhow::bail!("{what}: not within {} s; last: {last}", deadline.as_secs())
         }
     }
 }
