@@ -3,6 +3,7 @@
 //! ```text
 //! transactions  1,000 arrive at once: write transactions of etcd for each
 //! crossing      three regions, idle: a crossing by the sum of its hops
+//! succession    the leader of a region is killed: how long until another leads
 //! waiters       10,000 wait at the embedded service: memory for each
 //!
 //! stage         the service on real etcd, Kafka and Postgres, for one run
@@ -20,6 +21,7 @@ mod hops;
 mod results;
 mod samples;
 mod stage;
+mod succession;
 mod surroundings;
 mod transactions;
 mod waiters;
@@ -34,7 +36,7 @@ use crate::results::Results;
 use crate::stage::Stage;
 use crate::surroundings::Versions;
 
-const NAMES: [&str; 3] = [transactions::NAME, crossing::NAME, waiters::NAME];
+const NAMES: [&str; 4] = [transactions::NAME, crossing::NAME, succession::NAME, waiters::NAME];
 
 /// Measures the ratios into benchmarks/results/latest.json, on services of its
 /// own unless MUSTER_TEST_ETCD, MUSTER_TEST_KAFKA and MUSTER_TEST_POSTGRES name
@@ -88,7 +90,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         eprintln!("{}", waiters::NAME);
         results.add(waiters::NAME, waiters::measure().await.context(waiters::NAME)?);
     }
-    if arguments.want(transactions::NAME) || arguments.want(crossing::NAME) {
+    if [transactions::NAME, crossing::NAME, succession::NAME].into_iter().any(|name| arguments.want(name)) {
         eprintln!("starting etcd, Kafka, Postgres, three agents and a coordinator…");
         let stage = Stage::set().await?;
         on_stage(&stage, arguments, &mut results).await?;
@@ -113,6 +115,10 @@ async fn on_stage(stage: &Stage, arguments: &Arguments, results: &mut Results) -
         let (measured, hops) = crossing::measure(stage, crossings).await.context(crossing::NAME)?;
         results.add(crossing::NAME, measured);
         results.hops = hops;
+    }
+    if arguments.want(succession::NAME) {
+        eprintln!("{}", succession::NAME);
+        results.add(succession::NAME, succession::measure(stage).await.context(succession::NAME)?);
     }
     Ok(())
 }
